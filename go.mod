@@ -1,0 +1,3 @@
+module github.com/rdmanet/rdmanet
+
+go 1.26
