@@ -1,0 +1,217 @@
+package cm
+
+import (
+	"context"
+	"errors"
+	"syscall"
+	"time"
+)
+
+const (
+	callAccept = "rdma_accept"
+
+	// failureGap is how far apart the failures are that Accept returns.
+	failureGap = time.Second
+)
+
+// A handshake is one connect request, and the goroutine that owns its identifier
+// until Accept has it.
+//
+//	request ──▶ waiting ──▶ preparing ──▶ accepting ──▶ established ──▶ queued ──▶ Accept's
+//	               │  slot      │             │              │             │
+//	  no slot in   │  parameters│   event,    │   endpoint   │   Close     │
+//	  time, peer   │  refused,  │   time,     │   says no    │             │
+//	  gone, Close  │  resources │   evicted,  │              │             │
+//	               ▼            ▼   Close     ▼              ▼             ▼
+//	            Reject       Release,      Release        Release        Release
+//	               │         Reject           │              │             │
+//	               └────────────┴─────────────┴──────────────┴─────────────┴──▶ Destroy, slot freed
+type handshake struct {
+	l       *Listener
+	id      ID
+	request Event
+	peer    Addr
+	full    bool // refuse at once: see admission.go
+	slot    bool // has one
+	begun   bool // rdma_accept has been called
+	ep      Endpoint
+	box     *inbox
+
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+}
+
+func (l *Listener) newHandshake(request Event) *handshake {
+	h := &handshake{l: l, id: request.Request, request: request, box: newInbox()}
+	h.ctx, h.cancel = context.WithCancelCause(l.ctx)
+	return h
+}
+
+// serve goes through the handshake, in the request's own goroutine.
+func (h *handshake) serve() {
+	defer h.cancel(nil)
+	stop := interruptOn(h.ctx, h.id)
+	h.peer.AddrPort = h.id.RemoteAddr()
+	h.id.Handle(h.box.put)
+
+	err := h.admit()
+	if err == nil {
+		err = h.establish()
+	}
+	if !h.begun && err != nil && h.ctx.Err() == nil {
+		_ = h.id.Reject(nil) // a peer that cannot be told finds out by its own time-out
+	}
+	if !stop() && err == nil {
+		err = newContextError(h.ctx)
+	}
+	if err == nil {
+		h.l.queue <- newConnection(h.id, h.ep, h.box) // has room for every slot
+		return
+	}
+	if h.ep != nil {
+		h.ep.Release()
+	}
+	_ = h.id.Destroy() // the handshake's own error is the one that counts
+	if h.slot {
+		<-h.l.slots
+	}
+	h.failed(err)
+}
+
+// establish builds the connection.
+func (h *handshake) establish() error {
+	expiry := time.AfterFunc(h.l.r.HandshakeTimeout, func() { h.cancel(errHandshakeTimeout) })
+	defer expiry.Stop()
+
+	h.ep = h.l.r.NewEndpoint()
+	param, err := h.ep.Prepare(h.id, h.request)
+	if err != nil {
+		return h.callFailed(callCreateQP, err)
+	}
+	if h.ctx.Err() != nil {
+		return h.ended()
+	}
+	h.begun = true
+	if err := h.id.Accept(param); err != nil {
+		return h.callFailed(callAccept, err)
+	}
+	ev, err := h.established()
+	if err != nil {
+		return err
+	}
+	if err := h.ep.Established(ev); err != nil {
+		return h.callFailed(callAccept, err)
+	}
+	return nil
+}
+
+// established waits for the event that the peer has finished the handshake.
+func (h *handshake) established() (Event, error) {
+	grace := time.NewTimer(h.l.r.HandshakeTimeout / graceShare)
+	defer grace.Stop()
+	var evict <-chan struct{}
+	for {
+		if ev, ok := h.box.take(); ok {
+			switch {
+			case ev.Type == Established && ev.Status == 0:
+				return ev, nil
+			case ignored(ev.Type):
+				continue
+			}
+			return ev, h.eventFailed(ev)
+		}
+		select {
+		case <-h.box.ready:
+		case <-grace.C:
+			evict = h.l.evict
+		case <-evict:
+			return Event{}, errHandshakeEvicted
+		case <-h.ctx.Done():
+			return Event{}, h.ended()
+		}
+	}
+}
+
+func (h *handshake) callFailed(call string, err error) error {
+	if h.ctx.Err() != nil {
+		return h.ended()
+	}
+	errno := errnoOf(err)
+	return &StageError{Stage: StageAccept, Call: call, Addr: h.peer, Errno: errno, Err: err,
+		Hint: hint(StageAccept, errno, 0, h.peer, Addr{})}
+}
+
+func (h *handshake) eventFailed(ev Event) error {
+	e := &StageError{Stage: StageAccept, Call: callAccept, Addr: h.peer, Event: ev.Type, Status: ev.Status}
+	if failing(StageAccept, ev.Type) || ev.Type == Established {
+		e.Errno = eventErrno(ev)
+		e.Err = e.Errno
+	} else {
+		e.Errno, e.Err = syscall.EPROTO, &unexpectedEvent{got: ev.Type, want: Established}
+	}
+	return e
+}
+
+// ended is why the handshake's context is over: its time, or Close.
+func (h *handshake) ended() error {
+	if cause := context.Cause(h.ctx); cause == errHandshakeTimeout {
+		return cause
+	}
+	return newContextError(h.ctx)
+}
+
+// failed tells of a peer that did not become a connection: the listener's owner
+// if it wants to know, and Accept if it was for want of this host's resources.
+func (h *handshake) failed(err error) {
+	if h.l.r.Refused != nil && h.l.ctx.Err() == nil {
+		h.l.r.Refused(h.peer, err)
+	}
+	var e *StageError
+	if !errors.As(err, &e) || e.Event != None || !exhausted(e.Errno) {
+		return
+	}
+	// One at a time, and not often: Accept returns connections in between.
+	now := time.Now().UnixNano()
+	last := h.l.lastFail.Load()
+	if last != 0 && now-last < int64(failureGap) || !h.l.lastFail.CompareAndSwap(last, now) {
+		return
+	}
+	select {
+	case h.l.failures <- err:
+	default:
+	}
+}
+
+// deviceRemoved ends a listener on an address of the device that has gone. The
+// device cannot go before its identifiers have. It runs in the dispatcher.
+func (l *Listener) deviceRemoved(ev Event) {
+	for _, id := range l.ids {
+		_ = id.Destroy() // the removal is the error that counts
+	}
+	l.ids = nil
+	l.fail(&StageError{Stage: StageListen, Call: callListen, Addr: Addr{AddrPort: l.addr}, Event: ev.Type, Status: ev.Status,
+		Errno: syscall.ENODEV, Err: syscall.ENODEV, Hint: "the RDMA device of the listener's address has gone: listen again when it is back"})
+}
+
+// shutdown destroys all that the listener has left. It runs in the dispatcher
+// when the listener has been closed.
+func (l *Listener) shutdown() {
+	for _, id := range l.ids {
+		_ = id.Destroy() // nobody is left to tell
+	}
+	for _, ev := range l.inbox.drain() {
+		if ev.Request != nil {
+			_ = ev.Request.Destroy()
+		}
+	}
+	l.wg.Wait()
+	for {
+		select {
+		case conn := <-l.queue:
+			conn.discard()
+		default:
+			close(l.gone)
+			return
+		}
+	}
+}

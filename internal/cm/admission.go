@@ -1,0 +1,132 @@
+package cm
+
+import (
+	"errors"
+	"time"
+)
+
+// How many peers a listener deals with at once
+//
+// A connect request costs nothing but its identifier until its handshake
+// begins, which costs a queue pair and registered memory. So there are two
+// bounds. Slots, Backlog of them, are for what is expensive: a handshake in
+// progress or an established connection that Accept has not returned. Up to
+// maxWaiting more requests wait for a slot as bare identifiers, no longer than
+// HandshakeTimeout, in the order of their arrival. What comes beyond that is
+// refused at once.
+//
+// Peers that begin a handshake and never finish it can fill the slots. While
+// somebody waits, a handshake that is older than its grace gives its slot to
+// the one that has waited longest; while nobody waits it keeps it for the whole
+// HandshakeTimeout. So such peers slow the others down to Backlog connections
+// in a grace, not in a HandshakeTimeout, and a peer that is merely slow
+// suffers only when the listener is full. An established connection is never
+// given up for a waiting one.
+
+const (
+	// maxWaiting is how many requests may wait for a slot.
+	maxWaiting = 1024
+
+	// maxRefusing is how many requests beyond that are being refused in
+	// goroutines of their own, since a provider may take milliseconds for
+	// each.
+	maxRefusing = 16
+
+	// graceShare of the HandshakeTimeout is how long a handshake keeps its
+	// slot when others wait.
+	graceShare = 5
+)
+
+var (
+	errBacklogFull      = errors.New("the listener's backlog is full")
+	errHandshakeTimeout = errors.New("the peer did not finish its handshake in time")
+	errHandshakeEvicted = errors.New("the peer did not finish its handshake in time, with others waiting")
+)
+
+// dispatch is the listener's goroutine: it gives every connect request a
+// goroutine of its own, and cleans up in the end.
+func (l *Listener) dispatch() {
+	for {
+		ev, ok := l.inbox.next(l.ctx.Done())
+		if !ok {
+			break
+		}
+		switch ev.Type {
+		case ConnectRequest:
+			l.admitOrRefuse(ev)
+		case DeviceRemoval:
+			// A listener on all addresses serves the devices that are
+			// left, and those that come.
+			if !l.wildcard {
+				l.deviceRemoved(ev)
+			}
+		}
+	}
+	l.shutdown()
+}
+
+// admitOrRefuse starts a request's goroutine. It runs in the dispatcher.
+func (l *Listener) admitOrRefuse(request Event) {
+	h := l.newHandshake(request)
+	serving := int(l.serving.Add(1))
+	l.wg.Add(1)
+	run := func() {
+		defer l.wg.Done()
+		defer l.serving.Add(-1)
+		h.serve()
+	}
+	limit := l.r.Backlog + maxWaiting
+	switch {
+	case serving <= limit:
+		go run()
+	case serving <= limit+maxRefusing:
+		h.full = true
+		go run()
+	default:
+		// The dispatcher itself refuses: the requests behind this one
+		// wait in the inbox as bare identifiers.
+		h.full = true
+		run()
+	}
+}
+
+// admit waits for a slot.
+func (h *handshake) admit() error {
+	if h.full {
+		return errBacklogFull
+	}
+	t := time.NewTimer(h.l.r.HandshakeTimeout)
+	defer t.Stop()
+	evict := h.l.evict
+	for {
+		select {
+		case h.l.slots <- struct{}{}: // in order of arrival
+			h.slot = true
+			return nil
+		case evict <- struct{}{}:
+			evict = nil // one slot is enough
+		case <-h.box.ready:
+			if err := h.lost(); err != nil {
+				return err
+			}
+		case <-t.C:
+			return errBacklogFull
+		case <-h.ctx.Done():
+			return newContextError(h.ctx)
+		}
+	}
+}
+
+// lost looks at events that have come while the request waited: the peer may
+// have gone.
+func (h *handshake) lost() error {
+	for {
+		ev, ok := h.box.take()
+		if !ok {
+			return nil
+		}
+		if !ignored(ev.Type) {
+			return h.eventFailed(ev)
+		}
+	}
+}

@@ -1,0 +1,51 @@
+package cm
+
+const (
+	callCreateQP = "rdma_create_qp"
+	callConnect  = "rdma_connect"
+)
+
+// ibHeaderSize is the size of the header that leads the private data of a
+// connect request between InfiniBand addresses. Between IP addresses the kernel
+// puts it there itself.
+const ibHeaderSize = 36
+
+// connect is the connect stage: the endpoint builds the queue pair with all it
+// needs, the request goes out, and the peer's answer comes in.
+func (a *attempt) connect(known AddrInfo) error {
+	info := StageInfo{Stage: StageConnect, Call: callCreateQP}
+	var param ConnParam
+	_, err := a.step(info, 0, func() (err error) {
+		a.ep = a.r.NewEndpoint()
+		param, err = a.ep.Prepare(a.id, Event{})
+		return err
+	}, None)
+	if err != nil {
+		return err
+	}
+	param.PrivateData = leadPrivateData(a.target.dst, known.ConnectData, param.PrivateData)
+
+	info.Call = callConnect
+	ev, err := a.step(info, a.guard(), func() error { return a.id.Connect(param) }, Established)
+	if err != nil {
+		return err
+	}
+	if err := a.ep.Established(ev); err != nil {
+		info.Addr = a.target.dst
+		return a.callFailed(info, err)
+	}
+	return nil
+}
+
+// leadPrivateData puts in front of a request's private data what has to be
+// there: the connect data of the addrinfo stage, and between InfiniBand
+// addresses, when there is none, an empty header in its place.
+func leadPrivateData(dst Addr, lead, data []byte) []byte {
+	if lead == nil && dst.IB != nil {
+		lead = make([]byte, ibHeaderSize)
+	}
+	if len(lead) == 0 {
+		return data
+	}
+	return append(append(make([]byte, 0, len(lead)+len(data)), lead...), data...)
+}

@@ -1,0 +1,141 @@
+package cm
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"syscall"
+)
+
+const callListen = "rdma_listen"
+
+// Which identifiers a listener needs is decided here alone.
+//
+// A specific address, or all addresses of one family, is one identifier. All
+// addresses of both families is one identifier on the IPv6 wildcard that takes
+// IPv4 too, as a TCP socket does; where a provider does not do that, or the host
+// lacks a family, it is two identifiers on the same port, or one of a single
+// family. The plans are tried in order.
+
+// A binding is one identifier's address.
+type binding struct {
+	ip     netip.Addr
+	v6only bool
+}
+
+// plans returns what to bind, in the order in which to try it. An invalid ip is
+// all addresses, and so is an unspecified one.
+func plans(network Network, ip netip.Addr) [][]binding {
+	v4 := binding{ip: netip.IPv4Unspecified()}
+	v6 := binding{ip: netip.IPv6Unspecified(), v6only: true}
+	both := binding{ip: netip.IPv6Unspecified()}
+	switch {
+	case ip.IsValid() && !ip.IsUnspecified():
+		return [][]binding{{{ip: ip, v6only: true}}}
+	case network == IPv4:
+		return [][]binding{{v4}}
+	case network == IPv6:
+		return [][]binding{{v6}}
+	}
+	return [][]binding{{both}, {v4, v6}, {v4}, {v6}}
+}
+
+// portTries is how often a port that the connection manager chose in one family
+// is given back because it is taken in the other.
+const portTries = 16
+
+// boundIDs are the identifiers of a listener. They listen.
+type boundIDs struct {
+	ids  []ID
+	addr netip.AddrPort // what the listener calls its address
+}
+
+func (b *boundIDs) destroy() {
+	for _, id := range b.ids {
+		_ = id.Destroy() // nobody is left to tell
+	}
+}
+
+// bind makes the identifiers that listen on addr, with their events going to
+// box.
+func (m *Manager) bind(ctx context.Context, network Network, addr netip.AddrPort, box *inbox) (*boundIDs, error) {
+	var first error
+	for _, plan := range plans(network, addr.Addr()) {
+		b, err := m.bindPlan(ctx, plan, addr.Port(), box)
+		if err == nil {
+			return b, nil
+		}
+		// Of several failures the one counts that is not about a family
+		// that this host lacks.
+		if first == nil || lacksFamily(first) {
+			first = err
+		}
+		if ctx.Err() != nil || isStage(err, StageOpen) || errors.Is(err, syscall.EADDRINUSE) {
+			return nil, err
+		}
+	}
+	return nil, first
+}
+
+func lacksFamily(err error) bool {
+	return errors.Is(err, syscall.EAFNOSUPPORT) || errors.Is(err, syscall.EADDRNOTAVAIL) || errors.Is(err, syscall.EPROTONOSUPPORT)
+}
+
+func (m *Manager) bindPlan(ctx context.Context, plan []binding, port uint16, box *inbox) (*boundIDs, error) {
+	for try := 1; ; try++ {
+		b := &boundIDs{}
+		var err error
+		at := port
+		for _, bd := range plan {
+			var id ID
+			if id, err = m.bindOne(ctx, bd, at, box); err != nil {
+				break
+			}
+			b.ids = append(b.ids, id)
+			local := id.LocalAddr()
+			at = local.Port()
+			b.addr = netip.AddrPortFrom(bd.ip, at)
+		}
+		if err == nil {
+			return b, nil
+		}
+		b.destroy()
+		chosen := port == 0 && len(b.ids) > 0
+		if !chosen || !errors.Is(err, syscall.EADDRINUSE) || try == portTries || ctx.Err() != nil {
+			return nil, err
+		}
+	}
+}
+
+// bindOne makes one identifier that listens.
+func (m *Manager) bindOne(ctx context.Context, bd binding, port uint16, box *inbox) (ID, error) {
+	addr := Addr{AddrPort: netip.AddrPortFrom(bd.ip, port)}
+	failed := func(stage Stage, call string, err error) error {
+		if ctx.Err() != nil {
+			return &StageError{Stage: stage, Call: call, Addr: addr, Err: newContextError(ctx)}
+		}
+		errno := errnoOf(err)
+		return &StageError{Stage: stage, Call: call, Addr: addr, Errno: errno, Err: err,
+			Hint: hint(stage, errno, 0, addr, Addr{})}
+	}
+	id, err := m.provider.NewID()
+	if err != nil {
+		return nil, failed(StageOpen, callCreateID, err)
+	}
+	stop := interruptOn(ctx, id)
+	stage, call := StageBind, callBindAddr
+	if err = id.Bind(addr, bd.v6only); err == nil {
+		id.Handle(box.put)
+		stage, call = StageListen, callListen
+		err = id.Listen(kernelBacklog)
+	}
+	if !stop() && err == nil {
+		err = ctx.Err()
+	}
+	if err != nil {
+		err = failed(stage, call, err)
+		_ = id.Destroy()
+		return nil, err
+	}
+	return id, nil
+}
