@@ -54,6 +54,10 @@ type Event struct {
 	// reason of the InfiniBand communication manager.
 	Status int
 
+	// Err is what the provider knows of a failure beyond the status, in words
+	// for a person; nil if nothing.
+	Err error
+
 	// Param are the peer's parameters and private data: of ConnectRequest,
 	// Established on the dialing side, and Rejected. InfiniBand and RoCE pad
 	// the private data with zeros to a fixed length.

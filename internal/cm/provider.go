@@ -132,7 +132,9 @@ type AddrInfo struct {
 }
 
 // ConnParam are the parameters of a connection (struct rdma_conn_param). In an
-// event they are the peer's.
+// event they are the peer's, as they concern this side (rdma_get_cm_event(3)):
+// its InitiatorDepth is in ResponderResources, and the other way round, so that
+// a request can be accepted with the parameters of its own event.
 type ConnParam struct {
 	PrivateData        []byte
 	ResponderResources uint8 // Reads of the peer served at once
