@@ -17,15 +17,18 @@ const (
 // A handshake is one connect request, and the goroutine that owns its identifier
 // until Accept has it.
 //
-//	request ──▶ waiting ──▶ preparing ──▶ accepting ──▶ established ──▶ queued ──▶ Accept's
-//	               │  slot      │             │              │             │
-//	  no slot in   │  parameters│   event,    │   endpoint   │   Close     │
-//	  time, peer   │  refused,  │   time,     │   says no    │             │
-//	  gone, Close  │  resources │   evicted,  │              │             │
-//	               ▼            ▼   Close     ▼              ▼             ▼
-//	            Reject       Release,      Release        Release        Release
-//	               │         Reject           │              │             │
-//	               └────────────┴─────────────┴──────────────┴─────────────┴──▶ Destroy, slot freed
+//	          slot         rdma_accept   ESTABLISHED     room          Accept
+//	waiting ───────▶ preparing ───▶ accepting ───▶ established ───▶ queued ───▶ Accept's caller
+//	   │ no slot in      │ the peer's     │ event,         │ endpoint      │ Close
+//	   │ time, peer      │ data refused,  │ time,          │ says no,      │
+//	   │ gone, Close     │ no resources,  │ evicted,       │ Close         │
+//	   │                 │ Close          │ Close          │               │
+//	   ▼                 ▼                ▼                ▼               ▼
+//	 Reject            Reject,          Release          Release         Release
+//	   │               Release            │                │               │
+//	   └─────────────────┴────────────────┴────────────────┴───────────────┴──▶ Destroy, slot freed
+//
+// After Close nothing is rejected: destroying the identifier does that.
 type handshake struct {
 	l       *Listener
 	id      ID

@@ -164,7 +164,7 @@ func (a *attempt) askService() ([]AddrInfo, error) {
 	answers, err := a.asyncAddrInfo(query)
 	var e *StageError
 	if errors.As(err, &e) && e.Event == None && e.Hint == "" && a.ctx.Err() == nil {
-		e.Hint = "asking the subnet administrator takes rdma-core 61 and Linux 6.17 or later" // TODO verify
+		e.Hint = "asking the subnet administrator takes librdmacm 59 or later, and a kernel that knows services"
 	}
 	return answers, err
 }

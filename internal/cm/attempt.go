@@ -246,9 +246,9 @@ func (a *attempt) endedAt(at StageInfo) error {
 		e.Errno, e.Err = syscall.ETIMEDOUT, guard
 	} else {
 		e.Err = newContextError(a.ctx)
-	}
-	if e.Timeout() {
-		e.Hint = hint(at.Stage, syscall.ETIMEDOUT, 0, at.Addr, a.r.Local)
+		if e.Timeout() {
+			e.Hint = hint(at.Stage, syscall.ETIMEDOUT, 0, at.Addr, a.r.Local)
+		}
 	}
 	return e
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 	"syscall"
 	"time"
@@ -82,7 +81,8 @@ func (e *StageError) Error() string {
 	if e.Hint != "" {
 		notes = append(notes, e.Hint)
 	}
-	s := e.Stage.String() + ": " + causeText(e.Err)
+	// An error of a call begins with the call's name, which Call has.
+	s := e.Stage.String() + ": " + strings.TrimPrefix(e.Err.Error(), e.Call+": ")
 	if len(notes) > 0 {
 		s += " (" + strings.Join(notes, "; ") + ")"
 	}
@@ -130,14 +130,6 @@ func errnoOf(err error) syscall.Errno {
 		return errno
 	}
 	return 0
-}
-
-// causeText leaves out the name of a system call, which StageError has in Call.
-func causeText(err error) string {
-	if sys, ok := err.(*os.SyscallError); ok {
-		return sys.Err.Error()
-	}
-	return err.Error()
 }
 
 // A contextError is the end of a context, with its cause, in package net's

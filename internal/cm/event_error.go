@@ -20,8 +20,11 @@ func eventErrno(ev Event) syscall.Errno {
 	case Disconnected:
 		return syscall.ECONNRESET
 	}
-	if ev.Status < 0 {
+	switch {
+	case ev.Status < 0:
 		return syscall.Errno(-ev.Status)
+	case ev.Type == AddrInfoError && ev.Status > 0:
+		return syscall.Errno(ev.Status) // librdmacm does not negate it here
 	}
 	switch ev.Type {
 	case AddrInfoError, AddrError, RouteError, Unreachable:

@@ -160,7 +160,14 @@ func firstIPv4(addrs []netip.AddrPort) netip.AddrPort {
 func (l *Listener) Addr() netip.AddrPort { return l.addr }
 
 // SetDeadline is when Accept gives up, also one that is waiting; zero is never.
-func (l *Listener) SetDeadline(t time.Time) { l.deadline.set(t) }
+// It returns net.ErrClosed once the listener is closed.
+func (l *Listener) SetDeadline(t time.Time) error {
+	if l.closed.Load() {
+		return net.ErrClosed
+	}
+	l.deadline.set(t)
+	return nil
+}
 
 // Accept returns the next established connection. It fails with net.ErrClosed
 // once the listener is closed, with os.ErrDeadlineExceeded when its deadline is
