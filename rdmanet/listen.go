@@ -1,0 +1,140 @@
+package rdmanet
+
+import (
+	"context"
+	"net"
+	"time"
+
+	"github.com/rdmanet/rdmanet/internal/cm"
+)
+
+// ListenConfig holds the options of a listener. The zero value is ready.
+type ListenConfig struct {
+	// Provider is what connections are accepted on.
+	Provider Provider
+
+	// ReadBuffer and WriteBuffer are the bytes of registered memory of each
+	// accepted connection, as in Dialer.
+	ReadBuffer, WriteBuffer int
+
+	// KeepAlive and KeepAliveConfig are as in Dialer.
+	KeepAlive       time.Duration
+	KeepAliveConfig net.KeepAliveConfig
+
+	// CloseTimeout is as in Dialer.
+	CloseTimeout time.Duration
+
+	// Backlog is how many connections may wait to be accepted or to finish
+	// their handshake. 0 means a default of 128. Peers beyond it wait their
+	// turn, up to 1,024 of them and for HandshakeTimeout; then they are
+	// refused.
+	Backlog int
+
+	// HandshakeTimeout is how long a peer may take to finish connecting once
+	// it has begun; then it is dropped. 0 means a default of 10 s.
+	HandshakeTimeout time.Duration
+}
+
+// Listen listens on a local address. It is ListenConfig.Listen with the zero
+// ListenConfig.
+func Listen(network, address string) (net.Listener, error) {
+	var lc ListenConfig
+	return lc.Listen(context.Background(), network, address)
+}
+
+// Listen listens on a local address; the listener is a *Listener. The address's
+// host must be an IP address of an interface that has an RDMA device, or a name
+// of one; an empty or unspecified one stands for all devices. Port 0 chooses a
+// port: see Listener.Addr. The context bounds the look-up of names; it does not
+// affect the listener. The network is one of "rdma", "rdma4", "rdma6", or the
+// same with "tcp".
+func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (net.Listener, error) {
+	l, err := lc.listen(ctx, network, address)
+	if err != nil {
+		return nil, &net.OpError{Op: opListen, Net: netName, Addr: errorAddr(err, address), Err: publicError(err)}
+	}
+	return l, nil
+}
+
+func (lc *ListenConfig) listen(ctx context.Context, network, address string) (*Listener, error) {
+	fam, err := parseNetwork(network)
+	if err == nil && fam == cm.IB {
+		err = net.UnknownNetworkError(network)
+	}
+	if err != nil {
+		return nil, err
+	}
+	host, service, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, err
+	}
+	m, err := manager(lc.Provider)
+	if err != nil {
+		return nil, err
+	}
+	cfg := endpointConfig{
+		readBuffer: lc.ReadBuffer, writeBuffer: lc.WriteBuffer,
+		keepAlive: keepAlive(lc.KeepAlive, lc.KeepAliveConfig), closeTimeout: lc.CloseTimeout,
+	}
+	inner, err := m.Listen(ctx, cm.ListenRequest{
+		Network:          fam,
+		Host:             host,
+		Service:          service,
+		Names:            names(nil),
+		Backlog:          lc.Backlog,
+		HandshakeTimeout: lc.HandshakeTimeout,
+		NewEndpoint:      func() cm.Endpoint { return newEndpoint(cfg) },
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &Listener{inner: inner, addr: addrOf(inner.Addr())}, nil
+}
+
+// Listener accepts connections. All its methods may be called concurrently.
+type Listener struct {
+	inner *cm.Listener
+	addr  net.Addr
+}
+
+var _ net.Listener = (*Listener)(nil)
+
+// Accept waits for the next connection, a *Conn. See AcceptRDMA.
+func (l *Listener) Accept() (net.Conn, error) {
+	c, err := l.AcceptRDMA()
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// AcceptRDMA waits for the next connection. A peer that fails to connect is not
+// its business: it returns an error only if the listener is closed
+// (net.ErrClosed), its deadline has passed (os.ErrDeadlineExceeded), its device
+// is gone, or if connections have to be refused because descriptors, memory or
+// queue pairs are exhausted; that last error is Temporary.
+func (l *Listener) AcceptRDMA() (*Conn, error) {
+	c, err := l.inner.Accept()
+	if err != nil {
+		return nil, &net.OpError{Op: opAccept, Net: netName, Addr: l.addr, Err: publicError(err)}
+	}
+	return newConn(c), nil
+}
+
+// Close stops listening. Accept calls under way return net.ErrClosed, and
+// connections that nobody has accepted are ended.
+func (l *Listener) Close() error {
+	if err := l.inner.Close(); err != nil {
+		return &net.OpError{Op: opClose, Net: netName, Addr: l.addr, Err: publicError(err)}
+	}
+	return nil
+}
+
+// Addr returns the address that is listened on, a *Addr, with the real port.
+func (l *Listener) Addr() net.Addr { return l.addr }
+
+// SetDeadline sets the deadline of Accept. The zero time means none.
+func (l *Listener) SetDeadline(t time.Time) error {
+	l.inner.SetDeadline(t)
+	return nil
+}
