@@ -148,7 +148,7 @@ func (h *handshake) eventFailed(ev Event) error {
 	e := &StageError{Stage: StageAccept, Call: callAccept, Addr: h.peer, Event: ev.Type, Status: ev.Status}
 	if failing(StageAccept, ev.Type) || ev.Type == Established {
 		e.Errno = eventErrno(ev)
-		e.Err = e.Errno
+		e.Err = eventCause(e.Errno, ev)
 	} else {
 		e.Errno, e.Err = syscall.EPROTO, &unexpectedEvent{got: ev.Type, want: Established}
 	}

@@ -104,6 +104,9 @@ func unsupported(err error) bool {
 func (m *Manager) resolveService(ctx context.Context, r *DialRequest) ([]target, error) {
 	a := m.newAttempt(ctx, r, target{})
 	defer a.cancel(nil)
+	if ctx.Err() != nil {
+		return nil, a.ended()
+	}
 	targets, err, left := await(a.ctx, a.service, func([]target) {})
 	if left {
 		return nil, a.ended()

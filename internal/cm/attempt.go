@@ -61,6 +61,9 @@ func (m *Manager) newAttempt(ctx context.Context, r *DialRequest, t target) *att
 // dial runs the worker and returns its result, or leaves it behind.
 func (a *attempt) dial() (*Connection, error) {
 	defer a.cancel(nil)
+	if a.ctx.Err() != nil {
+		return nil, a.ended()
+	}
 	conn, err, left := await(a.ctx, func() (*Connection, error) {
 		conn, err := a.run()
 		if err != nil {
@@ -222,7 +225,7 @@ func (a *attempt) eventFailed(info StageInfo, ev Event, want EventType) error {
 		Event: ev.Type, Status: ev.Status}
 	if failing(info.Stage, ev.Type) || ev.Type == want {
 		e.Errno = eventErrno(ev)
-		e.Err = e.Errno
+		e.Err = eventCause(e.Errno, ev)
 		e.Hint = hint(info.Stage, e.Errno, ev.Status, info.Addr, a.r.Local)
 	} else {
 		e.Errno = syscall.EPROTO
@@ -272,14 +275,13 @@ func (a *attempt) timed(stage Stage, name string, call func(timeoutMS int) error
 		guard := time.Duration(ms)*time.Millisecond + eventSlack
 		info := StageInfo{Stage: stage, Call: name, Attempt: n, TimeoutMS: ms}
 		_, err := a.step(info, guard, func() error { return call(ms) }, want)
-		if err == nil || a.ctx.Err() != nil || errnoOf(err) != syscall.ETIMEDOUT {
-			return err
-		}
-		if !limited && n+1 == maxAttempts {
+		e, failed := err.(*StageError)
+		if !failed || e.Errno != syscall.ETIMEDOUT || !limited && n+1 == maxAttempts {
 			return err
 		}
 		if !a.pause(minAttemptGap - time.Since(began)) {
-			return a.endedAt(StageInfo{Stage: stage, Call: name, Attempt: n, Addr: a.target.dst})
+			info.Addr = a.target.dst
+			return a.endedAt(info)
 		}
 	}
 }
@@ -287,19 +289,17 @@ func (a *attempt) timed(stage Stage, name string, call func(timeoutMS int) error
 // pause waits, and reports false if the attempt's context ended meanwhile or
 // its time is up.
 func (a *attempt) pause(d time.Duration) bool {
-	if deadline, ok := a.ctx.Deadline(); ok && time.Until(deadline) <= d {
+	if deadline, ok := a.ctx.Deadline(); ok && time.Until(deadline) <= max(d, 0) {
 		<-a.ctx.Done() // the context's own timer is due
 		return false
 	}
-	if d <= 0 {
-		return a.ctx.Err() == nil
+	if d > 0 {
+		t := time.NewTimer(d)
+		defer t.Stop()
+		select {
+		case <-t.C:
+		case <-a.ctx.Done():
+		}
 	}
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-a.ctx.Done():
-		return false
-	}
+	return a.ctx.Err() == nil
 }

@@ -35,6 +35,15 @@ func eventErrno(ev Event) syscall.Errno {
 	return syscall.EPROTO
 }
 
+// eventCause is the errno of a failing event together with what the provider
+// says about it.
+func eventCause(errno syscall.Errno, ev Event) error {
+	if ev.Err == nil {
+		return errno
+	}
+	return fmt.Errorf("%w: %w", errno, ev.Err)
+}
+
 // eventNote is an event in words, for an error's text.
 func eventNote(t EventType, status int) string {
 	switch {
