@@ -1,0 +1,81 @@
+package rsocket
+
+import (
+	"errors"
+	"fmt"
+	"syscall"
+
+	"github.com/rdmanet/rdmanet/internal/verbs"
+)
+
+// ErrNotDelivered is Close's error when its time ran out before the device had
+// completed all that Write accepted, or before the peer's device was known to
+// have it.
+var ErrNotDelivered = errors.New("time ran out before all that was written was known to be delivered")
+
+// A ProtocolError says what the peer did that the rsockets protocol forbids. It
+// ends the connection.
+type ProtocolError struct{ Reason string }
+
+func protocolErrorf(format string, args ...any) error {
+	return &ProtocolError{fmt.Sprintf(format, args...)}
+}
+
+func (e *ProtocolError) Error() string { return "the peer broke the rsockets protocol: " + e.Reason }
+
+// Unwrap makes it an EPROTO for errors.Is.
+func (e *ProtocolError) Unwrap() error { return syscall.EPROTO }
+
+// A ConnError says how a connection was lost. Errno is the errno with which a
+// TCP connection would have ended: ECONNRESET, ETIMEDOUT, or EIO for a failure
+// of this side.
+type ConnError struct {
+	Errno  syscall.Errno
+	Reason string
+	Cause  error // nil if there is none
+}
+
+func (e *ConnError) Error() string {
+	text := e.Errno.Error()
+	if e.Reason != "" {
+		text += ": " + e.Reason
+	}
+	if e.Cause != nil {
+		text += ": " + e.Cause.Error()
+	}
+	return text
+}
+
+// Unwrap returns the errno and the cause.
+func (e *ConnError) Unwrap() []error {
+	if e.Cause == nil {
+		return []error{e.Errno}
+	}
+	return []error{e.Errno, e.Cause}
+}
+
+// Timeout reports whether the peer did not answer in time.
+func (e *ConnError) Timeout() bool { return e.Errno.Timeout() }
+
+// Temporary is false: the connection is lost.
+func (e *ConnError) Temporary() bool { return false }
+
+// completionError is what a failed completion of our own work says about the
+// connection. read says that the work was a keepalive or closing Read.
+func completionError(status verbs.WCStatus) error {
+	switch status {
+	case verbs.WCRetryExcErr, verbs.WCRespTimeoutErr:
+		return &ConnError{syscall.ETIMEDOUT, "the peer's host does not answer", statusError(status)}
+	case verbs.WCRNRRetryExcErr:
+		return &ConnError{syscall.ETIMEDOUT, "the peer posts no receives", statusError(status)}
+	case verbs.WCRemAccessErr, verbs.WCRemInvReqErr, verbs.WCRemOpErr:
+		return &ConnError{syscall.ECONNRESET, "the peer's device refused what its window allowed", statusError(status)}
+	case verbs.WCRemAbortErr, verbs.WCWRFlushErr:
+		return &ConnError{syscall.ECONNRESET, "", statusError(status)}
+	}
+	return &ConnError{syscall.EIO, "the RDMA device failed", statusError(status)}
+}
+
+type statusError verbs.WCStatus
+
+func (e statusError) Error() string { return verbs.WCStatus(e).String() }

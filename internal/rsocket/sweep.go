@@ -1,0 +1,171 @@
+package rsocket
+
+import (
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/rdmanet/rdmanet/internal/verbs"
+)
+
+// A sweep looks after the streams that nobody drives: once a second, more often
+// while that finds something to do, it polls them without waiting, so that
+// grants and control messages go out, and sees to keepalives. It is a timer and
+// not a goroutine, and runs only while there are streams.
+type sweep struct {
+	mu      sync.Mutex
+	streams []*Stream
+	timer   *time.Timer
+	scratch []*Stream // those of the pass under way, used by run alone
+	pause   time.Duration
+}
+
+// sweeper is shared by all streams.
+var sweeper sweep
+
+const (
+	sweepEvery = time.Second
+	sweepSoon  = 10 * time.Millisecond
+)
+
+func (sw *sweep) add(s *Stream) {
+	sw.mu.Lock()
+	defer sw.mu.Unlock()
+	s.swept = len(sw.streams) + 1
+	sw.streams = append(sw.streams, s)
+	if sw.timer == nil {
+		sw.pause = sweepEvery
+		sw.timer = time.AfterFunc(sweepEvery, sw.run)
+	}
+}
+
+func (sw *sweep) remove(s *Stream) {
+	sw.mu.Lock()
+	defer sw.mu.Unlock()
+	if s.swept == 0 {
+		return
+	}
+	last := len(sw.streams) - 1
+	moved := sw.streams[last]
+	sw.streams[s.swept-1], sw.streams[last] = moved, nil
+	moved.swept = s.swept
+	sw.streams = sw.streams[:last]
+	s.swept = 0
+	if last == 0 && sw.timer != nil {
+		sw.timer.Stop()
+		sw.timer = nil
+	}
+}
+
+// run makes a pass. Only one is under way at a time: the timer is set again at
+// the end; a timer that was stopped too late finds another in its place.
+func (sw *sweep) run() {
+	sw.mu.Lock()
+	timer := sw.timer
+	streams := append(sw.scratch[:0], sw.streams...)
+	sw.scratch = nil
+	sw.mu.Unlock()
+
+	now := time.Now()
+	busy := false
+	for i, s := range streams {
+		if s.sweep(now) {
+			busy = true
+		}
+		streams[i] = nil
+	}
+
+	sw.mu.Lock()
+	defer sw.mu.Unlock()
+	sw.scratch = streams[:0]
+	if sw.timer == nil || sw.timer != timer {
+		return
+	}
+	if busy {
+		sw.pause = sweepSoon
+	} else {
+		sw.pause = min(sw.pause*2, sweepEvery)
+	}
+	sw.timer = time.AfterFunc(sw.pause, sw.run)
+}
+
+// A probe is a keepalive: an empty Write, or on iWARP, where a Write is never
+// seen to fail, an empty Read.
+type probe struct {
+	outstanding bool
+	id          uint64
+	at          time.Time
+
+	seen  uint64    // heardFrom at the last sweep
+	since time.Time // when it last changed, as far as sweeps can tell
+}
+
+// flushGrace is how long the connection manager has to say why the queue pair
+// was flushed.
+const flushGrace = 2 * time.Second
+
+// sweep looks after a stream, and reports whether there was anything to do.
+func (s *Stream) sweep(now time.Time) (busy bool) {
+	if !s.mu.TryLock() {
+		return false // somebody is at it
+	}
+	defer s.mu.Unlock()
+	st := &s.state
+	if st.closed {
+		return false
+	}
+	if !s.driving {
+		for range 8 {
+			if !s.poll() {
+				s.settle()
+				break
+			}
+			busy = true
+		}
+		s.flush()
+		s.wakeReady()
+	}
+	if st.failed != nil || st.lost != nil || s.over() {
+		return busy
+	}
+	if st.flushed {
+		if st.flushedAt.IsZero() {
+			st.flushedAt = now
+		}
+		if now.Sub(st.flushedAt) >= flushGrace {
+			s.fail(&ConnError{syscall.ECONNRESET, "the queue pair was flushed", st.postErr})
+		}
+		return busy
+	}
+	s.keepAlive(now)
+	return busy
+}
+
+// keepAlive probes a peer that has been silent for long, and gives it up when it
+// does not answer.
+func (s *Stream) keepAlive(now time.Time) {
+	ka, p := &s.cfg.KeepAlive, &s.probe
+	if s.heardFrom != p.seen || p.since.IsZero() {
+		p.seen, p.since = s.heardFrom, now
+	}
+	if !ka.Enable {
+		return
+	}
+	patience := ka.Interval * time.Duration(ka.Count)
+	switch {
+	case p.outstanding:
+		if now.Sub(p.at) >= patience && now.Sub(p.since) >= patience {
+			s.fail(&ConnError{syscall.ETIMEDOUT, "the peer has not answered keepalives for " + patience.String(), nil})
+		}
+	case now.Sub(p.since) >= ka.Idle && s.canPost() && s.slots(1, lastReserve-1):
+		op := verbs.OpWrite
+		if !s.immediate {
+			if s.peerReads == 0 {
+				return // TCP's own time-out is all there is
+			}
+			op = verbs.OpRead
+		}
+		p.outstanding, p.at = true, now
+		p.id = s.postEmpty(op)
+	}
+}

@@ -1,0 +1,269 @@
+package simqp
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"syscall"
+	"time"
+
+	"github.com/rdmanet/rdmanet/internal/verbs"
+)
+
+// send takes what is posted and puts it on the wire.
+func (q *QP) send() {
+	defer q.wg.Done()
+	defer q.f.wg.Done()
+	depth := wireDepth
+	if q.immediate() {
+		depth = 1
+	}
+	for {
+		q.mu.Lock()
+		for q.state == stateReady && (len(q.sq) == 0 || len(q.wire) >= depth) {
+			q.cond.Wait()
+		}
+		if q.state != stateReady {
+			q.mu.Unlock()
+			return
+		}
+		r := q.sq[0]
+		q.mu.Unlock()
+
+		q.dawdle(q.rand)
+		if r.payload == nil && r.Opcode != verbs.OpRead {
+			r.payload = q.read(&r)
+		}
+
+		q.mu.Lock()
+		if q.state != stateReady || len(q.sq) == 0 {
+			q.mu.Unlock()
+			continue
+		}
+		q.sq = q.sq[1:]
+		q.wire = append(q.wire, r)
+		q.cond.Broadcast()
+		q.mu.Unlock()
+		if !q.immediate() && r.Opcode != verbs.OpRead {
+			q.complete(&r)
+		}
+	}
+}
+
+// carry carries out at the peer what is on the wire.
+func (q *QP) carry() {
+	defer q.wg.Done()
+	defer q.f.wg.Done()
+	random := q.f.newRand()
+	var done []request // carried out, completion not yet pushed
+	for {
+		r, what := q.next(len(done) > 0)
+		switch what {
+		case stop:
+			return
+		case idle:
+			done = q.completeAll(done)
+			continue
+		case finish:
+			q.flush()
+			q.peer.flush()
+			q.peer.tell(nil)
+			return
+		case unanswered:
+			q.giveUp(&r)
+			return
+		}
+		q.dawdle(random)
+		status := q.deliver(&r, random)
+		if status == verbs.WCRetryExcErr {
+			q.giveUp(&r)
+			return
+		}
+		q.mu.Lock()
+		if len(q.wire) > 0 {
+			q.wire = q.wire[1:]
+		}
+		q.cond.Broadcast()
+		q.mu.Unlock()
+		if status != verbs.WCSuccess {
+			q.completeAll(done)
+			q.refuse(&r, status)
+			return
+		}
+		if q.immediate() || r.Opcode == verbs.OpRead {
+			done = append(done, r)
+		}
+		if q.f.opts.Seed == 0 || random.IntN(3) == 0 || len(done) > 8 {
+			done = q.completeAll(done)
+		}
+	}
+}
+
+type action uint8
+
+const (
+	carryOut   action = iota
+	idle              // nothing on the wire
+	finish            // nothing on the wire, and the connection is to end
+	unanswered        // the peer is gone
+	stop
+)
+
+// next is what carry does next, and with which request. With eager, it does not
+// wait for the wire to have something on it.
+func (q *QP) next(eager bool) (request, action) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for {
+		switch {
+		case q.state != stateReady:
+			return request{}, stop
+		case q.vanished && q.immediate() && len(q.wire) > 0:
+			return q.wire[0], unanswered
+		case !q.vanished && len(q.wire) > 0:
+			return q.wire[0], carryOut
+		case q.closing && len(q.wire) == 0:
+			return request{}, finish
+		case eager:
+			return request{}, idle
+		}
+		q.cond.Wait()
+	}
+}
+
+// refuse ends a connection whose peer's device refuses a request.
+func (q *QP) refuse(r *request, status verbs.WCStatus) {
+	q.mu.Lock()
+	if q.state == stateReady {
+		q.cq.push(verbs.WC{ID: r.ID, Status: status})
+	}
+	q.mu.Unlock()
+	q.flush()
+	if !q.immediate() {
+		q.peer.flush()
+		q.peer.tell(syscall.ECONNRESET)
+		q.tell(syscall.ECONNRESET)
+	}
+}
+
+// giveUp ends a connection whose peer does not answer.
+func (q *QP) giveUp(r *request) {
+	deadline := time.Now().Add(q.f.opts.Retry)
+	for time.Now().Before(deadline) {
+		q.mu.Lock()
+		ready := q.state == stateReady
+		q.mu.Unlock()
+		if !ready {
+			return
+		}
+		time.Sleep(q.f.opts.Retry / 20)
+	}
+	q.mu.Lock()
+	if q.state == stateReady {
+		q.cq.push(verbs.WC{ID: r.ID, Status: verbs.WCRetryExcErr})
+	}
+	q.mu.Unlock()
+	q.flush()
+}
+
+func (q *QP) completeAll(done []request) []request {
+	for i := range done {
+		q.complete(&done[i])
+	}
+	return done[:0]
+}
+
+// complete ends a request that was carried out.
+func (q *QP) complete(r *request) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.state == stateDestroyed {
+		return
+	}
+	q.unseen++
+	if r.Flags&verbs.FlagSignaled == 0 && !q.attr.SignalAll {
+		return
+	}
+	q.posted -= q.unseen
+	q.unseen = 0
+	op := verbs.WCWrite
+	switch r.Opcode {
+	case verbs.OpSend:
+		op = verbs.WCSend
+	case verbs.OpRead:
+		op = verbs.WCRead
+	}
+	q.cq.push(verbs.WC{ID: r.ID, Opcode: op})
+}
+
+// deliver carries a request out at the peer.
+func (q *QP) deliver(r *request, random *rand.Rand) verbs.WCStatus {
+	p := q.peer
+	p.placing.Lock()
+	defer p.placing.Unlock()
+	p.mu.Lock()
+	ready := p.state == stateReady
+	p.mu.Unlock()
+	if p.dead || !ready {
+		return verbs.WCRetryExcErr
+	}
+	switch r.Opcode {
+	case verbs.OpRead:
+		return verbs.WCSuccess // of no bytes: nothing to check, nothing to move
+	case verbs.OpWrite, verbs.OpWriteImm:
+		if len(r.payload) > 0 {
+			dst := p.pd.find(r.RemoteAddr, len(r.payload), r.RKey, true, verbs.RemoteWrite)
+			if dst == nil {
+				return verbs.WCRemAccessErr
+			}
+			half := len(r.payload) / 2
+			if q.f.opts.Seed != 0 && half > 64 {
+				place(dst[:half], r.payload[:half])
+				q.dawdle(random)
+				place(dst[half:], r.payload[half:])
+			} else {
+				place(dst, r.payload)
+			}
+		}
+		if r.Opcode == verbs.OpWrite {
+			return verbs.WCSuccess
+		}
+		recv, ok := p.takeReceive()
+		if !ok {
+			return verbs.WCRNRRetryExcErr
+		}
+		p.cq.push(verbs.WC{ID: recv.ID, Opcode: verbs.WCRecvImm, Imm: r.Imm, ByteLen: uint32(len(r.payload))})
+		return verbs.WCSuccess
+	}
+	recv, ok := p.takeReceive()
+	if !ok {
+		return verbs.WCRNRRetryExcErr
+	}
+	if len(r.payload) > int(recv.SGE.Length) {
+		p.cq.push(verbs.WC{ID: recv.ID, Status: verbs.WCLocLenErr})
+		return verbs.WCRemInvReqErr
+	}
+	if dst := p.pd.find(recv.SGE.Addr, len(r.payload), recv.SGE.LKey, false, verbs.LocalWrite); dst != nil {
+		copy(dst, r.payload)
+	} else {
+		panic(fmt.Sprintf("simqp: receive of %d bytes outside its region", recv.SGE.Length))
+	}
+	p.cq.push(verbs.WC{ID: recv.ID, Opcode: verbs.WCRecv, ByteLen: uint32(len(r.payload))})
+	return verbs.WCSuccess
+}
+
+// takeReceive takes the oldest posted receive. That there is none is a fault
+// while the connection is in use: RoCE would make it wait for long, iWARP ends
+// the connection.
+func (q *QP) takeReceive() (verbs.RecvWR, bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.rq) == 0 {
+		if q.state == stateReady && !q.closing {
+			q.f.fault("%s: a message arrives and no receive is posted", q.dev.name)
+		}
+		return verbs.RecvWR{}, false
+	}
+	r := q.rq[0]
+	q.rq = q.rq[1:]
+	return r, true
+}
