@@ -72,6 +72,7 @@ func (m *Manager) targets(ctx context.Context, r *DialRequest) ([]target, error)
 // dialSerial tries the targets one after the other, each for its share of the
 // time that is left.
 func (m *Manager) dialSerial(ctx context.Context, r *DialRequest, targets []target) (*Connection, error) {
+	deadline, limited := ctx.Deadline()
 	var errs []error
 	for i, t := range targets {
 		a, stop := m.startAttempt(ctx, r, t, len(targets)-i)
@@ -81,7 +82,10 @@ func (m *Manager) dialSerial(ctx context.Context, r *DialRequest, targets []targ
 			return conn, nil
 		}
 		errs = append(errs, err)
-		if ctx.Err() != nil || isStage(err, StageOpen) {
+		if ctx.Err() != nil || limited && !time.Now().Before(deadline) {
+			break
+		}
+		if isStage(err, StageOpen) {
 			break // without a provider another address does not help
 		}
 		if i+1 < len(targets) && r.Local.IB == nil && r.Local.Port() != 0 {

@@ -3,6 +3,7 @@ package cm_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"syscall"
@@ -63,10 +64,11 @@ func TestAllAddressesFail(t *testing.T) {
 		require.NotErrorIs(t, err, syscall.ENODEV)
 		require.True(t, timeout(err), "the last one timed out")
 		require.True(t, temporary(err))
-		require.Equal(t, "all 3 addresses failed: "+
-			"192.0.2.1:9000: resolve address: network is unreachable (there is no IP route to 192.0.2.1); "+
-			"192.0.2.2:9000: connect: connection refused (REJECTED, reason 8: nobody listens there); "+
-			"192.0.2.3:9000: connect: connection timed out (UNREACHABLE, status -110; does 192.0.2.3 have an RDMA device?)", err.Error())
+		require.EqualError(t, err, fmt.Sprintf("all 3 addresses failed: "+
+			"192.0.2.1:9000: resolve address: %v (there is no IP route to 192.0.2.1); "+
+			"192.0.2.2:9000: connect: %v (REJECTED, reason 8: nobody listens there); "+
+			"192.0.2.3:9000: connect: %v (UNREACHABLE, status %d; does 192.0.2.3 have an RDMA device?)",
+			syscall.ENETUNREACH, syscall.ECONNREFUSED, syscall.ETIMEDOUT, status(syscall.ETIMEDOUT)))
 		requireClean(t, p)
 
 		// The attempt that ended the dial decides whether it timed out.

@@ -31,7 +31,7 @@ func plans(network Network, ip netip.Addr) [][]binding {
 	both := binding{ip: netip.IPv6Unspecified()}
 	switch {
 	case ip.IsValid() && !ip.IsUnspecified():
-		return [][]binding{{{ip: ip, v6only: true}}}
+		return [][]binding{{{ip: ip, v6only: ip.Is6()}}}
 	case network == IPv4:
 		return [][]binding{{v4}}
 	case network == IPv6:

@@ -38,7 +38,10 @@ const (
 // timeoutMS is a duration as a timeout_ms: rounded up to a millisecond, at
 // least 1, at most what an int of C holds.
 func timeoutMS(d time.Duration) int {
-	ms := (d + time.Millisecond - 1) / time.Millisecond
+	ms := d / time.Millisecond
+	if d%time.Millisecond > 0 {
+		ms++
+	}
 	return int(min(max(ms, 1), math.MaxInt32))
 }
 
