@@ -256,7 +256,7 @@ enum { /* enum rdma_cm_event_type */
 	RN_EVENT_ADDRINFO_ERROR = 17,    /* since 2025 */
 };
 
-enum { /* enum rdma_port_space */
+enum rn_port_space { /* enum rdma_port_space */
 	RN_PS_TCP = 0x106,
 };
 
@@ -350,7 +350,8 @@ struct rn_addrinfo { /* struct rdma_addrinfo, whole */
 #define RN_RDMACM_CALLS(X)                                                                         \
 	X(struct rn_event_channel *, rdma_create_event_channel, (void))                            \
 	X(void, rdma_destroy_event_channel, (struct rn_event_channel *))                           \
-	X(int, rdma_create_id, (struct rn_event_channel *, struct rn_cm_id **, void *, int))       \
+	X(int, rdma_create_id, (struct rn_event_channel *, struct rn_cm_id **, void *,             \
+				enum rn_port_space))                                       \
 	X(int, rdma_destroy_id, (struct rn_cm_id *))                                               \
 	X(int, rdma_bind_addr, (struct rn_cm_id *, struct sockaddr *))                             \
 	X(int, rdma_resolve_addr, (struct rn_cm_id *, struct sockaddr *, struct sockaddr *, int))  \

@@ -55,7 +55,8 @@ func sockaddr(addr cm.Addr) ([]byte, error) {
 	return b, nil
 }
 
-// parseSockaddr reads a struct sockaddr. What it does not know is the zero Addr.
+// parseSockaddr reads a struct sockaddr. What it does not know is the zero Addr;
+// an IPv6 address that stands for an IPv4 one is that.
 func parseSockaddr(b []byte) cm.Addr {
 	if len(b) < 2 {
 		return cm.Addr{}
@@ -65,7 +66,7 @@ func parseSockaddr(b []byte) cm.Addr {
 		ip := netip.AddrFrom4([4]byte(b[4:8]))
 		return cm.Addr{AddrPort: netip.AddrPortFrom(ip, binary.BigEndian.Uint16(b[2:]))}
 	case family == syscall.AF_INET6 && len(b) >= sockaddrIn6Size:
-		ip := netip.AddrFrom16([16]byte(b[8:24])).WithZone(zoneOf(binary.NativeEndian.Uint32(b[24:])))
+		ip := netip.AddrFrom16([16]byte(b[8:24])).WithZone(zoneOf(binary.NativeEndian.Uint32(b[24:]))).Unmap()
 		return cm.Addr{AddrPort: netip.AddrPortFrom(ip, binary.BigEndian.Uint16(b[2:]))}
 	case family == afIB && len(b) >= sockaddrIBSize:
 		return cm.Addr{IB: append([]byte(nil), b[:sockaddrIBSize]...)}

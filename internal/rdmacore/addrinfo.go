@@ -23,8 +23,8 @@ func (id *identifier) ResolveAddrInfo(q cm.AddrInfoQuery) error {
 	}
 	node, service, free := cQuery(q)
 	defer free()
-	return callError(call, id.blocked.here(func() C.int {
-		return C.rn_resolve_addrinfo(id.c, node, service, queryFlags(q))
+	return callError(call, id.blocked.here(func() int {
+		return int(C.rn_resolve_addrinfo(id.c, node, service, queryFlags(q)))
 	}))
 }
 
@@ -51,8 +51,8 @@ func (id *identifier) GetAddrInfo(q cm.AddrInfoQuery) ([]cm.AddrInfo, error) {
 	node, service, free := cQuery(q)
 	defer free()
 	var list *C.struct_rn_addrinfo
-	code := id.blocked.here(func() C.int {
-		return C.rn_getaddrinfo(node, service, queryFlags(q), &list)
+	code := id.blocked.here(func() int {
+		return int(C.rn_getaddrinfo(node, service, queryFlags(q), &list))
 	})
 	if code != 0 {
 		return nil, callError(call, code)

@@ -39,11 +39,11 @@ const (
 
 // here makes a call, which hardly ever blocks, on the thread it happens to be
 // on.
-func (b *interruptible) here(call func() C.int) C.int {
+func (b *interruptible) here(call func() int) int {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	if !b.enter() {
-		return C.int(syscall.EINTR)
+		return int(syscall.EINTR)
 	}
 	defer b.leave()
 	return call()
@@ -53,13 +53,13 @@ func (b *interruptible) here(call func() C.int) C.int {
 // with it: the goroutine does not unlock itself from its thread. Otherwise every
 // call that has ever blocked at the same time as others would leave a thread
 // behind in Go's runtime, which keeps what it has once started.
-func (b *interruptible) apart(call func() C.int) C.int {
-	done := make(chan C.int, 1)
+func (b *interruptible) apart(call func() int) int {
+	done := make(chan int, 1)
 	go func() {
 		runtime.LockOSThread()
 		C.rn_unblock_signal()
 		if !b.enter() {
-			done <- C.int(syscall.EINTR)
+			done <- int(syscall.EINTR)
 			return
 		}
 		code := call()

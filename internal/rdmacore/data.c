@@ -12,18 +12,11 @@
 #include <errno.h>
 #include <stdlib.h>
 
-static const int opcodes[] = { /* by verbs.Opcode */
-	RN_WR_SEND,
-	RN_WR_RDMA_WRITE,
-	RN_WR_RDMA_WRITE_WITH_IMM,
-	RN_WR_RDMA_READ,
-};
-
-enum { /* verbs.SendFlags */
-	GO_SIGNALED = 1,
-	GO_INLINE = 2,
-	GO_FENCE = 4,
-	GO_SOLICITED = 8,
+static const int opcodes[] = {
+	[GO_OP_SEND] = RN_WR_SEND,
+	[GO_OP_WRITE] = RN_WR_RDMA_WRITE,
+	[GO_OP_WRITE_IMM] = RN_WR_RDMA_WRITE_WITH_IMM,
+	[GO_OP_READ] = RN_WR_RDMA_READ,
 };
 
 static unsigned int send_flags(uint8_t flags)
@@ -119,15 +112,6 @@ uint64_t rn_post_recv(struct rn_qp *qp, const struct rn_go_recv_wr *wr, int n)
 	}
 	return answer(n, 0);
 }
-
-enum { /* verbs.WCOpcode */
-	GO_WC_SEND,
-	GO_WC_WRITE,
-	GO_WC_READ,
-	GO_WC_RECV,
-	GO_WC_RECV_IMM,
-	GO_WC_OTHER,
-};
 
 static uint32_t wc_opcode(int opcode)
 {

@@ -83,24 +83,30 @@ func pollable(fd int, name string) (*os.File, syscall.RawConn, error) {
 func (ch *channel) read() {
 	defer C.rn_destroy_channel(ch.c)
 	request := ch.p.newHandle()
+	var failed C.int
 	for {
 		code, ok := ch.next(request)
-		switch {
-		case !ok:
+		if !ok {
 			return
-		case code == 0:
+		}
+		switch code {
+		case 0:
+			failed = 0
 			if ch.ev._type == C.RN_EVENT_CONNECT_REQUEST {
 				ch.p.request(&ch.ev, request)
 				request = ch.p.newHandle()
 			} else {
 				ch.p.event(&ch.ev)
 			}
-		case code == C.int(syscall.EINTR):
+		case C.int(syscall.EINTR):
 		default:
 			// No event could be read: memory has run out, or the
 			// kernel has closed the door. Nobody can be told which
-			// identifier it was about; all get to know.
-			ch.p.broken(code)
+			// identifier it was about; so all get to know, once.
+			if code != failed {
+				failed = code
+				ch.p.broken(code)
+			}
 			time.Sleep(100 * time.Millisecond)
 		}
 	}

@@ -115,8 +115,8 @@ func (id *identifier) ResolveAddr(src, dst cm.Addr, timeoutMS int) error {
 
 // ResolveRoute can wait for a daemon, ibacm, where that runs.
 func (id *identifier) ResolveRoute(timeoutMS int) error {
-	return callError("rdma_resolve_route", id.blocked.here(func() C.int {
-		return C.rn_resolve_route(id.c, C.int(timeoutMS))
+	return callError("rdma_resolve_route", id.blocked.here(func() int {
+		return int(C.rn_resolve_route(id.c, C.int(timeoutMS)))
 	}))
 }
 
@@ -143,12 +143,12 @@ func (id *identifier) Connect(p cm.ConnParam) error {
 	if err != nil {
 		return err
 	}
-	make := id.blocked.here
+	run := id.blocked.here
 	if d.info.Transport == verbs.IWARP {
-		make = id.blocked.apart
+		run = id.blocked.apart
 	}
 	id.connecting.Store(true)
-	code := make(func() C.int { return C.rn_connect(id.c, param) })
+	code := run(func() int { return int(C.rn_connect(id.c, param)) })
 	if code != 0 {
 		id.connecting.Store(false)
 	}
@@ -172,7 +172,7 @@ func (id *identifier) Accept(p cm.ConnParam) error {
 		return err
 	}
 	id.connecting.Store(true)
-	code := id.blocked.here(func() C.int { return C.rn_accept(id.c, param) })
+	code := id.blocked.here(func() int { return int(C.rn_accept(id.c, param)) })
 	if code != 0 {
 		id.connecting.Store(false)
 	}
@@ -189,8 +189,8 @@ func (id *identifier) Reject(privateData []byte) error {
 }
 
 func (id *identifier) Disconnect() error {
-	return callError("rdma_disconnect", id.blocked.here(func() C.int {
-		return C.rn_disconnect(id.c)
+	return callError("rdma_disconnect", id.blocked.here(func() int {
+		return int(C.rn_disconnect(id.c))
 	}))
 }
 
@@ -219,8 +219,8 @@ func (id *identifier) Destroy() error {
 	delete(id.p.ids, id.handle)
 	id.p.mu.Unlock()
 
-	destroy := func() C.int { return C.rn_destroy_id(id.c) }
-	var code C.int
+	destroy := func() int { return int(C.rn_destroy_id(id.c)) }
+	var code int
 	if d := id.dev.Load(); d != nil && d.info.Transport == verbs.IWARP && id.connecting.Load() {
 		// The kernel waits, and lets nothing interrupt it, until it
 		// knows how the connection set-up has ended.
@@ -276,7 +276,9 @@ func (id *identifier) deviceRemoved() {
 }
 
 func (id *identifier) addrs() (a C.struct_rn_addrs) {
-	C.rn_get_addrs(id.c, &a)
+	if id.c != nil {
+		C.rn_get_addrs(id.c, &a)
+	}
 	return a
 }
 
@@ -284,7 +286,7 @@ func (id *identifier) Port() verbs.PortInfo {
 	a := id.addrs()
 	port := verbs.PortInfo{Port: uint8(a.port_num)}
 	gid := *(*[16]byte)(unsafe.Pointer(&a.sgid))
-	if gid != [16]byte{} && id.c.verbs != nil && id.c.verbs.device.transport_type == C.RN_TRANSPORT_IB {
+	if gid != [16]byte{} && id.c != nil && id.c.verbs != nil && id.c.verbs.device.transport_type == C.RN_TRANSPORT_IB {
 		port.GID = netip.AddrFrom16(gid)
 	}
 	return port

@@ -126,7 +126,7 @@ func Devices() ([]verbs.DeviceInfo, error) {
 }
 
 // callError is the error of a call that has returned code, or nil.
-func callError(call string, code C.int) error {
+func callError[T ~int32 | ~int](call string, code T) error {
 	switch code {
 	case 0:
 		return nil

@@ -140,6 +140,31 @@ int rn_qp_set_error(struct rn_qp *qp);
 
 /* data.c */
 
+/* Go's side of it: layout.go sees to it that the two agree. */
+
+enum { /* verbs.Opcode */
+	GO_OP_SEND = 0,
+	GO_OP_WRITE = 1,
+	GO_OP_WRITE_IMM = 2,
+	GO_OP_READ = 3,
+};
+
+enum { /* verbs.SendFlags */
+	GO_SIGNALED = 1,
+	GO_INLINE = 2,
+	GO_FENCE = 4,
+	GO_SOLICITED = 8,
+};
+
+enum { /* verbs.WCOpcode */
+	GO_WC_SEND = 0,
+	GO_WC_WRITE = 1,
+	GO_WC_READ = 2,
+	GO_WC_RECV = 3,
+	GO_WC_RECV_IMM = 4,
+	GO_WC_OTHER = 5, /* none that was ever posted */
+};
+
 struct rn_go_send_wr { /* verbs.SendWR */
 	uint64_t id;
 	uint64_t remote_addr;
