@@ -125,10 +125,10 @@ func TestBadPeers(t *testing.T) {
 				finish(conn)
 
 				if c.after > 0 {
-					time.Sleep(c.after - 1)
+					time.Sleep(c.after - time.Millisecond)
 					synctest.Wait()
 					require.Zero(t, bad.Destroyed())
-					time.Sleep(1)
+					time.Sleep(time.Millisecond)
 				}
 				synctest.Wait()
 				require.Equal(t, 1, bad.Destroyed())
@@ -176,7 +176,8 @@ func TestHandshakeTimeout(t *testing.T) {
 		r := listenRequest(p)
 		r.HandshakeTimeout = 300 * time.Millisecond
 		l := listen(t, p, r)
-		slow := p.ID(0).Request(cm.ConnParam{}, scripted.Script{scripted.Accept: {scripted.After(299*time.Millisecond, cm.Event{Type: cm.Established})}})
+		slow := p.ID(0).Request(cm.ConnParam{}, scripted.Script{scripted.Accept: {scripted.Both(
+			scripted.Before(cm.Event{Type: cm.AddrChange}), scripted.After(299*time.Millisecond, cm.Event{Type: cm.Established}))}})
 		tooSlow := p.ID(0).Request(cm.ConnParam{}, scripted.Script{scripted.Accept: {scripted.After(301*time.Millisecond, cm.Event{Type: cm.Established})}})
 		conn, err := l.Accept()
 		require.NoError(t, err)

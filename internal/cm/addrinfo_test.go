@@ -1,11 +1,13 @@
 package cm_test
 
 import (
+	"context"
 	"errors"
 	"net/netip"
 	"syscall"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -228,4 +230,91 @@ func TestIBFails(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Asking the subnet administrator can be cancelled like everything else.
+func TestCancelIB(t *testing.T) {
+	for name, c := range map[string]struct {
+		call  string
+		step  func(release <-chan struct{}) scripted.Step
+		stage cm.Stage
+	}{
+		"opening":   {scripted.NewID, func(r <-chan struct{}) scripted.Step { return scripted.Stuck(r, scripted.Silent()) }, cm.StageOpen},
+		"no answer": {scripted.ResolveAddrInfo, func(<-chan struct{}) scripted.Step { return scripted.Silent() }, cm.StageAddrInfo},
+		"blocks":    {scripted.ResolveAddrInfo, func(<-chan struct{}) scripted.Step { return scripted.Block(time.Hour, scripted.Silent()) }, cm.StageAddrInfo},
+		"stuck": {scripted.ResolveAddrInfo, func(r <-chan struct{}) scripted.Step {
+			return scripted.Stuck(r, scripted.Event(cm.AddrInfoResolved, 0))
+		}, cm.StageAddrInfo},
+		"binding": {scripted.Bind, func(r <-chan struct{}) scripted.Step { return scripted.Stuck(r, scripted.Silent()) }, cm.StageAddrInfo},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				release := make(chan struct{})
+				p := ibProvider(scripted.Script{c.call: {c.step(release)}})
+				p.Answers = []cm.AddrInfo{{Dst: cm.Addr{IB: []byte("dst")}}}
+				ctx, cancel := context.WithCancel(t.Context())
+				done := dialAsync(ctx, cm.NewManager(p), ibRequest(p))
+				time.Sleep(time.Second)
+				cancel()
+				r := <-done
+				require.Equal(t, time.Second, r.took)
+				requireCanceled(t, r.err, c.stage)
+				close(release)
+				requireClean(t, p)
+			})
+		})
+	}
+	synctest.Test(t, func(t *testing.T) {
+		p := ibProvider()
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, err := cm.NewManager(p).Dial(ctx, ibRequest(p))
+		requireCanceled(t, err, cm.StageOpen)
+		require.Empty(t, p.IDs())
+	})
+	synctest.Test(t, func(t *testing.T) {
+		p := ibProvider(scripted.Script{scripted.ResolveAddrInfo: {scripted.Silent()}})
+		began := time.Now()
+		_, err := cm.NewManager(p).Dial(t.Context(), ibRequest(p))
+		require.Equal(t, 3*time.Minute, time.Since(began), "the guard")
+		require.ErrorIs(t, err, syscall.ETIMEDOUT)
+		requireClean(t, p)
+	})
+}
+
+// The answers share the time.
+func TestIBTimeIsDivided(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := ibProvider(nil, scripted.Script{scripted.Connect: {scripted.Silent()}}, nil)
+		p.Answers = []cm.AddrInfo{{Dst: cm.Addr{IB: []byte("first")}}, {Dst: cm.Addr{IB: []byte("second")}}}
+		ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
+		defer cancel()
+		began := time.Now()
+		conn, err := cm.NewManager(p).Dial(ctx, ibRequest(p))
+		require.NoError(t, err)
+		require.Equal(t, 4*time.Second, time.Since(began))
+		finish(conn)
+		requireClean(t, p)
+	})
+}
+
+// A local InfiniBand address is used for the question and for the connection; it
+// leads to no IP address.
+func TestIBLocalAddress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := ibProvider()
+		p.Answers = []cm.AddrInfo{{Dst: cm.Addr{IB: []byte("dst")}}}
+		r := ibRequest(p)
+		r.Local = cm.Addr{IB: []byte("port")}
+		conn, err := cm.NewManager(p).Dial(t.Context(), r)
+		require.NoError(t, err)
+		require.Equal(t, "port", string(p.ID(0).Called(scripted.Bind)[0].Src.IB))
+		require.Equal(t, "port", string(p.ID(1).Called(scripted.ResolveAddr)[0].Src.IB))
+		finish(conn)
+		requireClean(t, p)
+
+		r.Network, r.Host, r.Service = cm.AnyIP, peerHost, peerPort
+		_, err = cm.NewManager(p).Dial(t.Context(), r)
+		require.ErrorContains(t, err, "no suitable address")
+	})
 }

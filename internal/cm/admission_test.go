@@ -89,10 +89,10 @@ func TestBacklogOfEstablished(t *testing.T) {
 		require.Len(t, p.Endpoints(), 5)
 
 		late := p.ID(0).Request(cm.ConnParam{}, nil)
-		time.Sleep(10*time.Second - 1)
+		time.Sleep(10*time.Second - time.Millisecond)
 		synctest.Wait()
 		require.Zero(t, late.Destroyed())
-		time.Sleep(1)
+		time.Sleep(time.Millisecond)
 		synctest.Wait()
 		require.Equal(t, 1, late.Destroyed())
 		require.Len(t, late.Called(scripted.Reject), 1)

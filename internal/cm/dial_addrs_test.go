@@ -339,3 +339,17 @@ func TestCancelDuringLookup(t *testing.T) {
 		}
 	})
 }
+
+// Without functions of the caller's, names go to Go's own resolver. The two here
+// are answered from files.
+func TestDefaultResolver(t *testing.T) {
+	p := scripted.NewProvider()
+	r := request(p)
+	r.Network, r.Host, r.Service = cm.IPv4, "localhost", "http"
+	conn, err := cm.NewManager(p).Dial(t.Context(), r)
+	require.NoError(t, err)
+	require.Equal(t, "127.0.0.1:80", conn.Remote.String())
+	require.Same(t, p, cm.NewManager(p).Provider())
+	finish(conn)
+	require.Empty(t, p.Verify())
+}

@@ -105,11 +105,13 @@ func TestDialAnswerWithStatus(t *testing.T) {
 		if c.answer == cm.None {
 			return
 		}
-		p := c.provider(c.script(scripted.Event(c.answer, status(syscall.EIO))))
-		_, err := cm.NewManager(p).Dial(t.Context(), request(p))
-		require.ErrorIs(t, err, syscall.EIO)
-		require.Equal(t, c.stage, stageError(t, err).Stage)
-		requireClean(t, p)
+		for st, errno := range map[int]syscall.Errno{status(syscall.EIO): syscall.EIO, 77: syscall.EPROTO} {
+			p := c.provider(c.script(scripted.Event(c.answer, st)))
+			_, err := cm.NewManager(p).Dial(t.Context(), request(p))
+			require.ErrorIs(t, err, errno)
+			require.Equal(t, c.stage, stageError(t, err).Stage)
+			requireClean(t, p)
+		}
 	})
 }
 

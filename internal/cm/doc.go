@@ -10,9 +10,11 @@
 //	route.go     device to path
 //	connect.go   queue pair, connect request, the peer's answer
 //
-// dial.go runs them for one address after the other, attempt.go for one
-// address; timeout.go says how long each call may take, handover.go how a
-// caller can leave at any moment without anything being lost or leaked.
+// targets.go says which addresses there are, dial.go tries one after the other,
+// attempt.go one of them. A stage is made of steps (step.go), a call and the
+// event that answers it; attempts.go repeats those that time out, and timeout.go
+// has the times. handover.go is how a caller can leave at any moment without
+// anything being lost or leaked.
 //
 // A listener is in listen.go and listen_addrs.go (what it binds), admission.go
 // (how many peers it deals with at once) and accept.go (one peer's handshake).

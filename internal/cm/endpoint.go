@@ -10,7 +10,9 @@ type Endpoint interface {
 	// the route is known, with the zero Event, and returns what to connect
 	// with; on the accepting side with the ConnectRequest, whose private
 	// data it checks, and returns what to accept with. An error ends the
-	// attempt, and refuses the peer.
+	// attempt, and refuses the peer. The private data is the endpoint's own:
+	// what has to lead a request's between InfiniBand addresses, the
+	// sequence puts there.
 	Prepare(id ID, request Event) (ConnParam, error)
 
 	// Established is told of the event by which the connection came to be.
