@@ -1,0 +1,77 @@
+package iwarp
+
+import (
+	"fmt"
+	"net"
+	"sync"
+	"syscall"
+
+	"github.com/rdmanet/rdmanet/internal/cm"
+)
+
+// A connectRequest is a peer that waits for an answer.
+type connectRequest struct {
+	listener *listener
+	conn     *net.TCPConn
+	frame    setupFrame
+	once     sync.Once
+}
+
+// take makes the answer: it is decided from here on.
+func (r *connectRequest) take() { r.once.Do(r.listener.decide) }
+
+// drop refuses the peer without a word.
+func (r *connectRequest) drop() {
+	r.take()
+	r.conn.Close()
+}
+
+// Accept answers the peer's request. The answer is what establishes the
+// connection for this side; the peer is then heard, and answered to, when its
+// first frame has come.
+func (i *identifier) Accept(p cm.ConnParam) error {
+	if i.request == nil || i.qp == nil {
+		return fmt.Errorf("the identifier has no connect request or no queue pair: %w", syscall.EINVAL)
+	}
+	cfg := &i.nic.cfg
+	r := i.request
+	rep, a, err := reply(cfg, &r.frame, &p)
+	if err != nil {
+		return err
+	}
+	i.request = nil
+	r.take()
+	if err := writeSetup(r.conn, replyKey, &rep, cfg.RequestTimeout); err != nil {
+		r.conn.Close()
+		return plainError(err)
+	}
+	w, err := newSocket(r.conn)
+	if err != nil {
+		return err
+	}
+	if err := i.qp.start(w, a, nil, cm.Event{Type: cm.Established}); err != nil {
+		_ = w.close() // the error before is the one that counts
+		return err
+	}
+	return nil
+}
+
+// Reject refuses the peer.
+func (i *identifier) Reject(privateData []byte) error {
+	if i.request == nil {
+		return fmt.Errorf("the identifier has no connect request: %w", syscall.EINVAL)
+	}
+	r := i.request
+	rej, err := rejection(&r.frame, privateData)
+	if err != nil {
+		return err
+	}
+	i.request = nil
+	r.take()
+	err = writeSetup(r.conn, replyKey, &rej, i.nic.cfg.RequestTimeout)
+	closeBehind(r.conn, i.nic.cfg.CloseTimeout)
+	if err != nil {
+		return plainError(err)
+	}
+	return nil
+}

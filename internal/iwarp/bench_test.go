@@ -1,0 +1,146 @@
+package iwarp
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/rdmanet/rdmanet/internal/verbs"
+)
+
+// The benchmarks measure what a stream does: data by RDMA Write, and a Send of
+// four bytes behind it that announces them. Those of TCP do the same with a
+// net.Conn, for comparison.
+
+var benchSizes = []int{64, 4 << 10, 64 << 10}
+
+// announce posts size bytes and their announcement. Every eighth is signalled.
+func (e *side) announce(peer *side, n, size int) {
+	wr := &e.swr
+	*wr = [2]verbs.SendWR{
+		to(e.request(verbs.OpWrite, uint64(n), 0, size), peer, 0),
+		e.request(verbs.OpSend, uint64(n), size, 4),
+	}
+	wr[0].Flags = 0
+	wr[1].Flags = verbs.FlagInline
+	if n%8 == 0 {
+		wr[1].Flags |= verbs.FlagSignaled
+	}
+	k, err := e.qp.PostSend(wr[:])
+	if err != nil || k != 2 {
+		e.t.Fatal(k, err)
+	}
+}
+
+// awaitReceive waits for one receive and posts it again.
+func (e *side) awaitReceive() {
+	wc := &e.wc
+	for {
+		n, err := e.cq.Poll(wc[:])
+		if err != nil {
+			e.t.Fatal(err)
+		}
+		got := 0
+		for _, c := range wc[:n] {
+			if c.Status != verbs.WCSuccess {
+				e.t.Fatal(c.Status)
+			}
+			if c.Opcode == verbs.WCRecv {
+				got++
+				e.rwr[0] = verbs.RecvWR{SGE: e.sge(testRegion-4, 4)}
+				if _, err := e.qp.PostRecv(e.rwr[:]); err != nil {
+					e.t.Fatal(err)
+				}
+			}
+		}
+		if got > 0 {
+			return
+		}
+		if n > 0 {
+			continue
+		}
+		e.cq.Arm()
+		if n, _ = e.cq.Poll(wc[:0]); n == 0 {
+			if err := e.cq.Wait(); err != nil {
+				e.t.Fatal(err)
+			}
+		}
+	}
+}
+
+func BenchmarkPingPong(b *testing.B) {
+	for _, size := range benchSizes {
+		b.Run(fmt.Sprintf("iwarp/%d", size), func(b *testing.B) {
+			nic := openNIC(b, Config{})
+			x, y := connectPair(b, nic, nic, verbs.QPAttr{MaxInline: 64})
+			for i := range 8 {
+				x.postRecv(uint64(i), testRegion-4, 4)
+				y.postRecv(uint64(i), testRegion-4, 4)
+			}
+			done := make(chan struct{})
+			b.ReportAllocs()
+			b.ResetTimer()
+			go func() {
+				defer close(done)
+				for n := range b.N {
+					y.awaitReceive()
+					y.announce(x, n, size)
+				}
+			}()
+			for n := range b.N {
+				x.announce(y, n, size)
+				x.awaitReceive()
+			}
+			<-done
+			b.StopTimer()
+			disconnectPair(x, y)
+		})
+		b.Run(fmt.Sprintf("tcp/%d", size), func(b *testing.B) {
+			x, y := tcpPair(b)
+			done := make(chan struct{})
+			b.ReportAllocs()
+			b.ResetTimer()
+			go func() {
+				defer close(done)
+				buf := make([]byte, size)
+				for range b.N {
+					_, err := io.ReadFull(y, buf)
+					if err == nil {
+						_, err = y.Write(buf)
+					}
+					if err != nil {
+						b.Error(err)
+						return
+					}
+				}
+			}()
+			buf := make([]byte, size)
+			for range b.N {
+				if _, err := x.Write(buf); err != nil {
+					b.Fatal(err)
+				}
+				if _, err := io.ReadFull(x, buf); err != nil {
+					b.Fatal(err)
+				}
+			}
+			<-done
+			b.StopTimer()
+			x.Close()
+			y.Close()
+		})
+	}
+}
+
+func tcpPair(t testing.TB) (x, y net.Conn) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	x, err = net.Dial("tcp", l.Addr().String())
+	require.NoError(t, err)
+	y, err = l.Accept()
+	require.NoError(t, err)
+	return x, y
+}

@@ -1,0 +1,201 @@
+package iwarp
+
+import (
+	"errors"
+	"io"
+	"syscall"
+	"time"
+
+	"github.com/rdmanet/rdmanet/internal/cm"
+	"github.com/rdmanet/rdmanet/internal/verbs"
+)
+
+// How a connection ends
+//
+// A TCP socket must not be closed while bytes of the peer are unread or still on
+// their way: it would answer with a reset, which takes with it what the peer had
+// not got yet. And siw loses a frame whose segment brings the FIN with it. So
+// whatever ends a connection, these steps are taken, from end on by a goroutine
+// of the connection's own (shutdown), for Config.CloseTimeout at the most:
+//
+//	end       receives are flushed, frames are not processed any more;
+//	          what is queued is sent (graceful), or a Terminate, or nothing
+//	shutdown  when all of that has left this host: FIN
+//	          what comes is read and thrown away, up to the peer's FIN
+//	          the socket is closed
+//
+// The Disconnected event comes at once, and means that the connection is over;
+// after disconnect, where it was not over before, it comes when the peer has
+// answered with its own FIN, or its TCP has confirmed ours: then all that was
+// sent has arrived there. It also comes, with the status -ETIMEDOUT, when time
+// is up.
+
+// An ending is why, and how, a connection ends.
+type ending struct {
+	err        error      // why, for people
+	clean      bool       // the peer closed it, as it may
+	violation  *violation // what the peer did; it is told
+	readStatus bool       // the peer ended it because of the oldest Read
+	graceful   bool       // what is queued is still sent
+	silent     bool       // the queue pair is being destroyed
+}
+
+// end moves the queue pair to the error state. The first ending counts. Called
+// with the receive lock held.
+func (q *queuePair) end(why ending) {
+	r, t := &q.rx, &q.tx
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if q.ended.Load() {
+		return
+	}
+	status := verbs.WCSuccess
+	q.reason = why
+	q.readRefused = why.readStatus
+	var term *terminated
+	switch {
+	case why.violation != nil:
+		q.vendorError = why.violation.vendorError()
+		status = why.violation.status
+	case errors.As(why.err, &term):
+		q.vendorError = term.vendorError()
+	}
+	q.ended.Store(true)
+	q.stopNudging()
+	r.inFrame, r.dst, r.region = false, nil, nil
+	r.r = r.w // what was read and not looked at is of no interest
+	q.flushReceives(status)
+
+	t.closing = true
+	switch {
+	case !q.started || !t.open && why.violation == nil || t.dead:
+		q.abandonSends()
+	case why.violation != nil:
+		t.stop, t.offset = t.next, 0
+		t.last = make([]byte, maxTerminate)
+		t.last = t.last[:putTerminate(t.last, why.violation.termination, r.offender)]
+		t.open = true // this much may be said even before the peer has spoken
+	case why.graceful:
+		t.stop = t.tail
+	default:
+		q.abandonSends()
+	}
+	if !q.started {
+		return
+	}
+	q.cq.detach(q)
+	q.nic.sweeper.remove(q)
+	if !why.graceful && !why.silent {
+		q.tell(why.status(), why.err)
+	}
+	if !t.flushing {
+		q.transmit()
+	}
+	go q.shutdown()
+}
+
+// abandonSends flushes what has not been sent. Called with the transmit lock
+// held.
+func (q *queuePair) abandonSends() {
+	t := &q.tx
+	t.dead, t.closing, t.last = true, true, nil
+	t.releaseBatch()
+	q.flushSends()
+}
+
+// status is the status of the Disconnected event.
+func (e *ending) status() int {
+	if e.clean || e.graceful || e.err == errErrorState {
+		return 0
+	}
+	return -int(errnoOf(e.err, syscall.ECONNRESET))
+}
+
+// tell posts the Disconnected event, once.
+func (q *queuePair) tell(status int, err error) {
+	if q.told.Swap(true) {
+		return
+	}
+	ev := cm.Event{Type: cm.Disconnected, Status: status}
+	if status != 0 {
+		ev.Err = err
+	}
+	q.nic.events.post(q.id, ev)
+}
+
+var errUnconfirmed = errors.New("the peer has not confirmed the end of the connection in time")
+
+// shutdown closes the socket of a connection that has ended.
+func (q *queuePair) shutdown() {
+	q.cq.release(q)
+	bound := time.Now().Add(q.nic.cfg.CloseTimeout)
+	const first, longest = time.Millisecond, 50 * time.Millisecond
+	finished, over := false, false
+	for pause := first; !over; pause = min(2*pause, longest) {
+		finished = finished || q.finish()
+		if finished && !q.told.Load() && q.wire.acknowledged() {
+			q.tell(0, nil)
+		}
+		now := time.Now()
+		if !now.Before(bound) {
+			break
+		}
+		wake := bound
+		if next := now.Add(pause); next.Before(bound) && (!finished || !q.told.Load()) {
+			wake = next
+		}
+		// Returns with the peer's end, or when it is time to look again. No
+		// Wait is parked on the socket any more, so the deadline is free.
+		_ = q.wire.setReadDeadline(wake)
+		over = q.wire.waitReadable(q.discard) == nil
+	}
+
+	q.rx.mu.Lock()
+	q.tx.mu.Lock()
+	q.abandonSends()
+	switch {
+	case !over:
+		q.tell(-int(syscall.ETIMEDOUT), errUnconfirmed)
+	case q.rx.eof != io.EOF:
+		q.tell(-int(errnoOf(q.rx.eof, syscall.ECONNRESET)), q.rx.eof)
+	default:
+		q.tell(0, nil)
+	}
+	q.tx.mu.Unlock()
+	q.rx.mu.Unlock()
+	_ = q.wire.close() // all that could be done for the peer has been
+}
+
+// finish sends FIN once all that is to be sent has left this host, and reports
+// whether it has.
+func (q *queuePair) finish() bool {
+	q.tx.mu.Lock()
+	defer q.tx.mu.Unlock()
+	if !q.tx.finished || q.wire.unsent() {
+		return false
+	}
+	_ = q.wire.finish() // fails if the connection is broken, and then is not needed
+	return true
+}
+
+// discard reads and throws away what comes, and reports whether that is over.
+func (q *queuePair) discard(uintptr) bool {
+	q.rx.mu.Lock()
+	defer q.rx.mu.Unlock()
+	r := &q.rx
+	if r.eof != nil {
+		return true
+	}
+	b := buffers.Get().(*buffer)
+	defer buffers.Put(b)
+	for {
+		_, err := q.wire.read(nil, b.b[:])
+		if err == errAgain {
+			return false
+		}
+		if err != nil {
+			r.eof = err
+			return true
+		}
+	}
+}

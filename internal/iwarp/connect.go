@@ -1,0 +1,144 @@
+package iwarp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"syscall"
+
+	"github.com/rdmanet/rdmanet/internal/cm"
+)
+
+// Connect begins the connect stage: TCP, then MPA, then the queue pair has its
+// wire. How it ends, and with what event and status:
+//
+//	Established                  the peer accepted
+//	Rejected     -ECONNREFUSED   nobody listens
+//	             -ECONNRESET     the peer rejected, perhaps with private data,
+//	                             or closed the connection before it answered
+//	Unreachable  -ETIMEDOUT      no TCP connection, or no answer, in time
+//	             -EHOSTUNREACH   and other errnos of the network
+//	ConnectError -EPROTO         the peer is no MPA responder, or wants what
+//	                             is not supported
+//	             others          errnos of this host
+//
+// The time of TCP is the kernel's, minutes: the caller has a timer of its own,
+// and Interrupt.
+func (i *identifier) Connect(p cm.ConnParam) error {
+	if i.qp == nil || !i.RemoteAddr().IsValid() {
+		return fmt.Errorf("the identifier has no queue pair or no address: %w", syscall.EINVAL)
+	}
+	req, err := request(&i.nic.cfg, &p)
+	if err != nil {
+		return err
+	}
+	i.work.Go(func() {
+		if ev := i.connect(&req, &p); ev.Type != cm.None {
+			i.post(ev)
+		}
+	})
+	return nil
+}
+
+// connect returns the event by which it failed; that of success has been
+// posted.
+func (i *identifier) connect(req *setupFrame, p *cm.ConnParam) cm.Event {
+	conn, err := i.dialTCP()
+	if err != nil {
+		return dialFailed(err)
+	}
+	// The set-up ends with Interrupt.
+	stop := context.AfterFunc(i.ctx, func() { _ = conn.SetDeadline(longAgo) })
+	rep, surplus, err := i.exchange(conn, req)
+	if !stop() && err == nil {
+		err = context.Canceled
+	}
+	if err != nil {
+		conn.Close()
+		return setupFailed(err)
+	}
+	if rep.reject {
+		conn.Close()
+		return cm.Event{Type: cm.Rejected, Status: -int(syscall.ECONNRESET), Param: eventParam(&rep)}
+	}
+	a, err := agree(&i.nic.cfg, req, &rep, p)
+	if err != nil {
+		conn.Close()
+		return connectError(err)
+	}
+	i.setAddrs(addrPort(conn.LocalAddr()), addrPort(conn.RemoteAddr()))
+	w, err := newSocket(conn)
+	if err != nil {
+		return connectError(err)
+	}
+	if err := i.qp.start(w, a, surplus, cm.Event{Type: cm.Established, Param: eventParam(&rep)}); err != nil {
+		_ = w.close() // the error before is the one that counts
+		return connectError(err)
+	}
+	return cm.Event{}
+}
+
+func (i *identifier) dialTCP() (*net.TCPConn, error) {
+	d := net.Dialer{KeepAliveConfig: i.keepAlive()}
+	if !d.KeepAliveConfig.Enable {
+		d.KeepAlive = -1
+	}
+	d.SetMultipathTCP(false)
+	if i.src.IsValid() {
+		d.LocalAddr = net.TCPAddrFromAddrPort(i.src)
+	}
+	conn, err := d.DialContext(i.ctx, "tcp", i.RemoteAddr().String())
+	if err != nil {
+		return nil, plainError(err)
+	}
+	return conn.(*net.TCPConn), nil
+}
+
+func (i *identifier) exchange(conn *net.TCPConn, req *setupFrame) (setupFrame, []byte, error) {
+	if i.ctx.Err() != nil {
+		return setupFrame{}, nil, i.ctx.Err()
+	}
+	if err := writeSetup(conn, requestKey, req, i.nic.cfg.ReplyTimeout); err != nil {
+		return setupFrame{}, nil, plainError(err)
+	}
+	rep, surplus, err := readSetup(conn, replyKey, i.nic.cfg.ReplyTimeout)
+	if err != nil {
+		err = plainError(err)
+	}
+	return rep, surplus, err
+}
+
+// dialFailed is the event for a TCP connection that did not come to be.
+func dialFailed(err error) cm.Event {
+	errno := errnoOf(err, syscall.EIO)
+	if isTimeout(err) {
+		errno = syscall.ETIMEDOUT
+	}
+	ev := cm.Event{Type: cm.ConnectError, Status: -int(errno), Err: err}
+	switch errno {
+	case syscall.ECONNREFUSED:
+		ev.Type = cm.Rejected
+	case syscall.ETIMEDOUT, syscall.EHOSTUNREACH, syscall.ENETUNREACH, syscall.EHOSTDOWN, syscall.ENETDOWN:
+		ev.Type = cm.Unreachable
+	}
+	return ev
+}
+
+// setupFailed is the event for a set-up that did not come to an answer.
+func setupFailed(err error) cm.Event {
+	switch {
+	case isTimeout(err):
+		return cm.Event{Type: cm.Unreachable, Status: -int(syscall.ETIMEDOUT),
+			Err: errors.New("the peer took the TCP connection and did not answer the connect request")}
+	case err == io.EOF, errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
+		return cm.Event{Type: cm.Rejected, Status: -int(syscall.ECONNRESET),
+			Err: errors.New("the peer closed the connection without an answer to the connect request")}
+	}
+	return connectError(err)
+}
+
+func connectError(err error) cm.Event {
+	return cm.Event{Type: cm.ConnectError, Status: -int(errnoOf(err, syscall.EPROTO)), Err: err}
+}

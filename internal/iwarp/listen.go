@@ -1,0 +1,213 @@
+package iwarp
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/rdmanet/rdmanet/internal/cm"
+)
+
+// A listener accepts TCP connections, and makes a ConnectRequest of each whose
+// peer sends a connect request in time.
+//
+//	accept loop ──▶ pending: a goroutine each ──▶ ConnectRequest ──▶ Accept, Reject
+//	  │               reads the request, bounded     │                or Destroy of
+//	  │               by RequestTimeout              │                the identifier
+//	  │               and in number                  │
+//	  └── stops while so many requests are undecided ┘
+//
+// Peers that connect and say nothing cost one goroutine and one socket each,
+// for the RequestTimeout at the longest. When there are too many of them the
+// oldest has to go: whoever speaks at once gets through. The undecided ones are
+// the user's to decide; those behind them wait in the kernel's backlog.
+type listener struct {
+	id      *identifier
+	tcp     *net.TCPListener
+	backlog int
+
+	mu        sync.Mutex
+	closed    bool
+	pending   []*net.TCPConn // oldest first
+	undecided int
+	decided   sync.Cond
+}
+
+const (
+	defaultBacklog = 128
+
+	// acceptPause is how long the accept loop waits after a failure, such as
+	// for want of descriptors, at first and at most.
+	acceptPause    = 5 * time.Millisecond
+	maxAcceptPause = time.Second
+)
+
+// Listen begins to listen. Its backlog is how many requests there may be that
+// are not decided, and as many connections without a request.
+func (i *identifier) Listen(backlog int) error {
+	local := i.LocalAddr()
+	if !i.bound || i.listener != nil {
+		return fmt.Errorf("the identifier is not bound, or listens already: %w", syscall.EINVAL)
+	}
+	if backlog <= 0 {
+		backlog = defaultBacklog
+	}
+	lc := net.ListenConfig{KeepAliveConfig: i.keepAlive()}
+	if !lc.KeepAliveConfig.Enable {
+		lc.KeepAlive = -1
+	}
+	lc.SetMultipathTCP(false)
+	network := "tcp6"
+	switch {
+	case local.Addr().Unmap().Is4():
+		network = "tcp4"
+	case local.Addr().IsUnspecified() && !i.v6only:
+		network = "tcp" // both families
+	}
+	tcp, err := lc.Listen(i.ctx, network, local.String())
+	if err != nil {
+		return plainError(err)
+	}
+	l := &listener{id: i, tcp: tcp.(*net.TCPListener), backlog: backlog}
+	l.decided.L = &l.mu
+	i.listener = l
+	i.setAddrs(netip.AddrPortFrom(local.Addr(), addrPort(tcp.Addr()).Port()), netip.AddrPort{})
+	i.work.Go(l.accept)
+	return nil
+}
+
+// accept is the accept loop.
+func (l *listener) accept() {
+	pause := acceptPause
+	for l.turn() {
+		conn, err := l.tcp.AcceptTCP()
+		if err != nil {
+			if errors.Is(err, net.ErrClosed) {
+				return
+			}
+			// There is nobody to tell, and it may pass.
+			if !l.sleep(pause) {
+				return
+			}
+			pause = min(2*pause, maxAcceptPause)
+			continue
+		}
+		pause = acceptPause
+		if l.admit(conn) {
+			l.id.work.Go(func() { l.serve(conn) })
+		}
+	}
+}
+
+func (l *listener) sleep(d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-l.id.ctx.Done():
+		return false
+	}
+}
+
+// turn waits until another request may come in, and reports false when the
+// listener is closed.
+func (l *listener) turn() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for l.undecided >= l.backlog && !l.closed {
+		l.decided.Wait()
+	}
+	return !l.closed
+}
+
+// admit takes the connection among the pending ones, and closes the oldest if
+// there are too many.
+func (l *listener) admit(conn *net.TCPConn) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		conn.Close()
+		return false
+	}
+	if len(l.pending) >= l.backlog {
+		l.pending[0].Close() // its goroutine takes it out
+		l.pending = append(l.pending[:0], l.pending[1:]...)
+	}
+	l.pending = append(l.pending, conn)
+	return true
+}
+
+// leave takes the connection out again, as an undecided request or not, and
+// reports false if it has been closed meanwhile.
+func (l *listener) leave(conn *net.TCPConn, request bool) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i, p := range l.pending {
+		if p == conn {
+			l.pending = append(l.pending[:i], l.pending[i+1:]...)
+			if request && !l.closed {
+				l.undecided++
+			}
+			return !l.closed
+		}
+	}
+	return false
+}
+
+// decide notes that a request has been decided.
+func (l *listener) decide() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.undecided--
+	l.decided.Signal()
+}
+
+// serve reads a connection's request.
+func (l *listener) serve(conn *net.TCPConn) {
+	cfg := &l.id.nic.cfg
+	req, surplus, err := readSetup(conn, requestKey, cfg.RequestTimeout)
+	if err == nil && len(surplus) > 0 {
+		err = setupError("the peer sent frames before the reply")
+	}
+	if err == nil && req.reject {
+		err = setupError("a request that rejects")
+	}
+	if !l.leave(conn, err == nil) || err != nil {
+		conn.Close() // a peer that does not speak MPA is owed no answer
+		return
+	}
+	if refusal(&req) != nil {
+		if rej, err := rejection(&req, nil); req.revision <= 2 && err == nil {
+			_ = writeSetup(conn, replyKey, &rej, cfg.RequestTimeout)
+		}
+		closeBehind(conn, cfg.CloseTimeout)
+		l.decide()
+		return
+	}
+	child := l.id.nic.newIdentifier()
+	child.bound = true
+	child.request = &connectRequest{listener: l, conn: conn, frame: req}
+	child.setAddrs(addrPort(conn.LocalAddr()), addrPort(conn.RemoteAddr()))
+	l.id.post(cm.Event{Type: cm.ConnectRequest, Param: eventParam(&req), Request: child})
+}
+
+// close ends the listener and the set-ups under way. Requests that were
+// delivered are their owner's.
+func (l *listener) close() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return
+	}
+	l.closed = true
+	_ = l.tcp.Close() // nothing depends on it
+	for _, conn := range l.pending {
+		_ = conn.SetDeadline(longAgo) // serve closes it
+	}
+	l.decided.Broadcast()
+}

@@ -1,0 +1,62 @@
+package iwarp
+
+import "time"
+
+// An initiator sends zero-length RDMA Writes until the peer's first frame. They
+// let an acceptor speak, which is silent until the initiator has spoken. And siw
+// as an acceptor sends its reply before it listens for frames: one that comes in
+// between lies unread until another comes behind it.
+//
+// A nudger is guarded by the transmit lock.
+type nudger struct {
+	timer *time.Timer // nil when it is over
+	count int
+}
+
+const (
+	firstNudge = 20 * time.Millisecond
+	lastNudge  = 50 * time.Millisecond
+	maxNudges  = 40 // two seconds of them
+)
+
+// beginNudging sends the first, or the Read that was agreed instead.
+func (q *queuePair) beginNudging() {
+	q.tx.mu.Lock()
+	defer q.tx.mu.Unlock()
+	if q.ended.Load() || q.tx.heard {
+		return
+	}
+	if !q.tx.rtrRead {
+		q.tx.signs++
+	}
+	q.transmit()
+	q.nudge.timer = time.AfterFunc(firstNudge, q.nudgeAgain)
+}
+
+// nudgeAgain is the timer's. It looks first whether there is a frame, since
+// perhaps nobody reads.
+func (q *queuePair) nudgeAgain() {
+	q.readOn()
+	q.tx.mu.Lock()
+	defer q.tx.mu.Unlock()
+	n := &q.nudge
+	if n.timer == nil {
+		return
+	}
+	if n.count++; n.count > maxNudges {
+		n.timer = nil
+		return
+	}
+	q.tx.signs++
+	q.transmit()
+	n.timer.Reset(min(firstNudge<<n.count, lastNudge))
+}
+
+// stopNudging is called when the first frame has come, and when the connection
+// ends, with the transmit lock held.
+func (q *queuePair) stopNudging() {
+	if q.nudge.timer != nil {
+		q.nudge.timer.Stop()
+		q.nudge.timer = nil
+	}
+}

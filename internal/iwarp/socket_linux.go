@@ -1,0 +1,17 @@
+package iwarp
+
+import "golang.org/x/sys/unix"
+
+// recordFlag keeps TCP from putting what is written later into the same buffer.
+const recordFlag = unix.MSG_EOR
+
+func (s *socket) unsent() bool {
+	n, err := unix.IoctlGetInt(s.fd, unix.SIOCOUTQNSD)
+	return err == nil && n > 0
+}
+
+func (s *socket) acknowledged() bool {
+	const finWait2, timeWait, closed = 5, 6, 7 // include/net/tcp_states.h
+	info, err := unix.GetsockoptTCPInfo(s.fd, unix.IPPROTO_TCP, unix.TCP_INFO)
+	return err == nil && (info.State == finWait2 || info.State == timeWait || info.State == closed)
+}

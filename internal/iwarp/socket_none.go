@@ -1,0 +1,16 @@
+//go:build !unix && !windows
+
+package iwarp
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"runtime"
+)
+
+func socketsSupported() error {
+	return fmt.Errorf("iwarp: the software RDMA NIC does not run on %s: %w", runtime.GOOS, errors.ErrUnsupported)
+}
+
+func newSocket(conn *net.TCPConn) (wire, error) { return nil, socketsSupported() }
