@@ -60,6 +60,26 @@ func TestSlowPeersGiveWay(t *testing.T) {
 	})
 }
 
+// One that waits takes one place, also when there are several to be had.
+func TestOneGivesWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := scripted.NewProvider()
+		r := listenRequest(p)
+		r.Backlog = 8
+		l := listen(t, p, r)
+		for range 8 {
+			p.ID(0).Request(cm.ConnParam{}, silentPeer)
+		}
+		time.Sleep(5 * time.Second)
+		p.ID(0).Request(cm.ConnParam{}, silentPeer)
+		synctest.Wait()
+		require.Equal(t, 8, alive(p))
+		require.Len(t, p.Endpoints(), 9)
+		require.NoError(t, l.Close())
+		requireClean(t, p)
+	})
+}
+
 // Established connections keep their slots, and the others wait for Accept, in
 // order, for as long as a handshake may take.
 func TestBacklogOfEstablished(t *testing.T) {

@@ -151,6 +151,9 @@ func TestCancelInSecondAddress(t *testing.T) {
 		require.ErrorIs(t, r.err, syscall.ECONNREFUSED)
 		require.False(t, timeout(r.err))
 		require.Len(t, p.IDs(), 2)
+		var all *cm.DialError
+		require.ErrorAs(t, r.err, &all)
+		require.Len(t, all.WrappedErrors(), 2, "one error for each address that was tried")
 		requireClean(t, p)
 	})
 }

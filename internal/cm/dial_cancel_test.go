@@ -118,6 +118,9 @@ func TestCancelWhileOpening(t *testing.T) {
 			require.Equal(t, cm.StageOpen, stageError(t, err).Stage)
 			close(release)
 			requireClean(t, p)
+			for _, id := range p.IDs() {
+				require.Empty(t, id.Called(scripted.ResolveAddrInfo), "nothing more is begun")
+			}
 		}
 	})
 }

@@ -119,3 +119,65 @@ func TestCancelAtAnyMoment(t *testing.T) {
 		require.Len(t, outcomes, 3, "not every outcome came up: %v", outcomes)
 	})
 }
+
+// A dial that is cancelled before the endpoint has said yes never becomes a
+// connection, whoever of the two goroutines is the quicker.
+func TestCancelWhileEstablished(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for range 2000 {
+			ctx, cancel := context.WithCancel(t.Context())
+			p := scripted.NewProvider()
+			r := request(p)
+			r.NewEndpoint = func() cm.Endpoint {
+				ep := p.NewEndpoint()
+				ep.OnEstablished = func(cm.Event) error {
+					cancel()
+					return nil
+				}
+				return ep
+			}
+			_, err := cm.NewManager(p).Dial(ctx, r)
+			requireCanceled(t, err, cm.StageConnect)
+			requireClean(t, p)
+		}
+	})
+}
+
+// Listen is cancelled at any moment.
+func TestListenRace(t *testing.T) {
+	const repetitions = 4000
+	synctest.Test(t, func(t *testing.T) {
+		var won, lost int
+		for i := range repetitions {
+			ctx, cancel := context.WithCancel(t.Context())
+			racing := func(*scripted.ID) error {
+				if i%4 == 0 {
+					cancel()
+					return nil
+				}
+				go func() {
+					spin()
+					cancel()
+				}()
+				spin()
+				return nil
+			}
+			p := scripted.NewProvider(scripted.Script{scripted.Listen: {racing}})
+			l, err := cm.NewManager(p).Listen(ctx, listenRequest(p))
+			if err == nil {
+				won++
+				synctest.Wait()
+				require.Empty(t, p.ID(0).Called(scripted.Interrupt))
+				require.NoError(t, l.Close())
+			} else {
+				lost++
+				require.ErrorIs(t, err, context.Canceled)
+			}
+			requireClean(t, p)
+			cancel()
+		}
+		t.Logf("%d listened, %d cleaned up", won, lost)
+		require.Greater(t, won, repetitions/100, "the race is not one")
+		require.Greater(t, lost, repetitions/100, "the race is not one")
+	})
+}

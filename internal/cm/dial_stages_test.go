@@ -276,6 +276,8 @@ func TestDialKeepsLaterEvents(t *testing.T) {
 		require.Equal(t, []int{1, 2}, got)
 		p.ID(0).Deliver(cm.Event{Type: cm.Disconnected, Status: 3})
 		require.Equal(t, []int{1, 2, 3}, got)
+		conn.Handle(handler)
+		require.Equal(t, []int{1, 2, 3}, got, "each once")
 		finish(conn)
 		requireClean(t, p)
 	})
