@@ -88,7 +88,7 @@ func (e *endpoint) Prepare(id cm.ID, request cm.Event) (cm.ConnParam, error) {
 	}
 	e.info = infoOf(dev.Info(), id.Port(), e.stream)
 	ours := e.stream.Header()
-	param.PrivateData = ours.AppendRequest(nil, ib && !e.accepting)
+	param.PrivateData = ours.AppendRequest(nil, false) // cm puts the header of InfiniBand addresses in front
 	return param, nil
 }
 
