@@ -242,10 +242,12 @@ func (q *QP) deliver(r *request, random *rand.Rand) verbs.WCStatus {
 		p.cq.push(verbs.WC{ID: recv.ID, Status: verbs.WCLocLenErr})
 		return verbs.WCRemInvReqErr
 	}
-	if dst := p.pd.find(recv.SGE.Addr, len(r.payload), recv.SGE.LKey, false, verbs.LocalWrite); dst != nil {
+	if len(r.payload) > 0 {
+		dst := p.pd.find(recv.SGE.Addr, len(r.payload), recv.SGE.LKey, false, verbs.LocalWrite)
+		if dst == nil {
+			panic(fmt.Sprintf("simqp: receive of %d bytes outside its region", recv.SGE.Length))
+		}
 		copy(dst, r.payload)
-	} else {
-		panic(fmt.Sprintf("simqp: receive of %d bytes outside its region", recv.SGE.Length))
 	}
 	p.cq.push(verbs.WC{ID: recv.ID, Opcode: verbs.WCRecv, ByteLen: uint32(len(r.payload))})
 	return verbs.WCSuccess
