@@ -133,15 +133,16 @@ func (q *queuePair) attemptRead(uintptr) bool {
 	q.rx.mu.Lock()
 	q.rx.driven = true
 	q.rx.quiet = true
-	for {
-		if p := q.step(); p == readNone || p == readOver || q.cq.pending() {
-			break
-		}
+	empty := false
+	for !empty && !q.cq.pending() {
+		p := q.step()
+		empty = p == readNone || p == readOver
 	}
 	q.rx.quiet = false
 	q.rx.release()
 	q.rx.mu.Unlock()
-	return q.cq.leaving()
+	// Somebody else's Poll may have taken the completion that ended the loop.
+	return !empty || q.cq.leaving()
 }
 
 // sweep reads what has come if nobody has read lately.
