@@ -68,12 +68,12 @@ func (c *completionQueue) take(wc []verbs.WC) (int, error) {
 func (c *completionQueue) Arm() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.armed, c.fresh = true, true
+	c.armed, c.fresh, c.wait.event = true, true, false
 	return nil
 }
 
-// push adds a completion. The goroutine in Wait, which looks for itself, pushes
-// quietly; for others it is an event if the queue is armed.
+// push adds a completion, which is an event if the queue is armed. The goroutine
+// in Wait, which looks for itself, pushes quietly: it need not be signalled.
 func (c *completionQueue) push(wc verbs.WC, quiet bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -85,6 +85,7 @@ func (c *completionQueue) push(wc verbs.WC, quiet bool) {
 	}
 	if c.armed {
 		c.armed = false
+		c.wait.event = true
 		if !quiet {
 			c.signal()
 		}

@@ -141,7 +141,7 @@ func (q *queuePair) attemptRead(uintptr) bool {
 	q.rx.quiet = false
 	q.rx.release()
 	q.rx.mu.Unlock()
-	// Somebody else's Poll may have taken the completion that ended the loop.
+	// Another goroutine's Poll may have taken the completion that ended the loop.
 	return !empty || q.cq.leaving()
 }
 

@@ -16,8 +16,7 @@ import (
 // completions, or when somebody has ended the wait:
 //
 //	Wake                          woken
-//	a completion that another     the queue is not empty
-//	goroutine made, when armed
+//	a completion, when armed      event
 //	a connection came or went     changed
 //	Destroy                       destroyed
 //
@@ -32,6 +31,7 @@ import (
 // a goroutine for the time of the wait: correct, and slower.
 type waitState struct {
 	woken   bool
+	event   bool // stays when another goroutine's Poll has taken the completion
 	changed bool
 	waiting bool
 	expired bool          // the parked sockets' deadline is in the past
@@ -53,8 +53,8 @@ func (c *completionQueue) Wait() error {
 			return fmt.Errorf("the completion queue is destroyed: %w", net.ErrClosed)
 		case c.overflown && c.n == 0:
 			return fmt.Errorf("%w: %w", errOverflow, syscall.EOVERFLOW)
-		case c.n > 0 || c.wait.woken:
-			c.wait.woken = false
+		case c.n > 0 || c.wait.event || c.wait.woken:
+			c.wait.event, c.wait.woken = false, false
 			return nil
 		}
 		c.wait.changed = false
@@ -132,7 +132,7 @@ func (c *completionQueue) signal() {
 func (c *completionQueue) leaving() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.n > 0 || c.wait.woken || c.wait.changed || c.destroyed || c.overflown
+	return c.n > 0 || c.wait.event || c.wait.woken || c.wait.changed || c.destroyed || c.overflown
 }
 
 // Wake ends the current Wait or the next.
