@@ -159,14 +159,20 @@ func (q *queuePair) writeBatch() (int, error) {
 }
 
 // writeFailed stops writing. The peer's last words may still be there to be
-// read, and the end behind them, which tells more than the failed write does.
+// read, and the end behind them, which tells more than the failed write does. A
+// region that is gone under the peer's Read can be told to the peer only where a
+// frame ends.
 func (q *queuePair) writeFailed(err error) {
-	q.tx.dead = true
-	if v, ok := err.(*violation); ok {
-		go q.violatedElsewhere(v)
+	t := &q.tx
+	v, ok := err.(*violation)
+	if !ok {
+		t.dead = true
+		go q.readOn()
 		return
 	}
-	go q.readOn()
+	t.halted, t.dead = true, t.batch.sent > 0
+	t.releaseBatch()
+	go q.violatedElsewhere(v)
 }
 
 func (t *transmitter) releaseBatch() {
