@@ -1,10 +1,12 @@
 package rdmanet
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 
 	"github.com/rdmanet/rdmanet/internal/cm"
+	"github.com/rdmanet/rdmanet/internal/iwarp"
 	"github.com/rdmanet/rdmanet/internal/rdmacore"
 )
 
@@ -16,7 +18,8 @@ const (
 	Auto Provider = iota
 	// Verbs is an RDMA device of the system, by librdmacm and libibverbs.
 	Verbs
-	// Software is an RDMA NIC in Go. It is not available in this version.
+	// Software is an RDMA NIC in Go, which speaks iWARP over TCP. It needs no
+	// device and no privilege, and its peer may be an iWARP adapter.
 	Software
 )
 
@@ -49,26 +52,37 @@ func (p *Provider) UnmarshalText(text []byte) error {
 // not be opened is tried again next time: a device may have come.
 var managers struct {
 	sync.Mutex
-	verbs *cm.Manager
+	of map[Provider]*cm.Manager
 }
 
 // manager returns the connection manager of a provider.
 func manager(p Provider) (*cm.Manager, error) {
-	switch p {
-	case Auto, Verbs:
-	case Software:
-		return nil, fmt.Errorf("provider software: not available in this version of rdmanet")
-	default:
-		return nil, fmt.Errorf("unknown %v", p)
+	if p == Auto {
+		p = Verbs
 	}
 	managers.Lock()
 	defer managers.Unlock()
-	if managers.verbs == nil {
-		provider, err := rdmacore.Open()
-		if err != nil {
-			return nil, fmt.Errorf("provider verbs: %w", err)
-		}
-		managers.verbs = cm.NewManager(provider)
+	if m := managers.of[p]; m != nil {
+		return m, nil
 	}
-	return managers.verbs, nil
+	provider, err := open(p)
+	if err != nil {
+		return nil, fmt.Errorf("provider %v: %w", p, err)
+	}
+	if managers.of == nil {
+		managers.of = make(map[Provider]*cm.Manager)
+	}
+	m := cm.NewManager(provider)
+	managers.of[p] = m
+	return m, nil
+}
+
+func open(p Provider) (cm.Provider, error) {
+	switch p {
+	case Verbs:
+		return rdmacore.Open()
+	case Software:
+		return iwarp.Open(iwarp.Config{})
+	}
+	return nil, errors.New("unknown provider")
 }

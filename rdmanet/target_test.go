@@ -1,70 +1,96 @@
 package rdmanet
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"net"
 	"net/netip"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 )
 
-// Tests that need an RDMA device name it by the environment: the device's own
-// name, and an address of each family that belongs to it.
+// Tests run on the software NIC, and on the RDMA device that the environment
+// names: the device's own name, and an address of each family that belongs to
+// it. Without one, the part of a test that wants it is skipped.
 const (
 	envDevice = "RDMANET_TEST_DEVICE"
 	envAddr4  = "RDMANET_TEST_ADDR4"
 	envAddr6  = "RDMANET_TEST_ADDR6"
 )
 
-// testDevice is what the environment says about the device to test on.
-type testDevice struct {
-	name  string
-	addr4 netip.Addr
-	addr6 netip.Addr
-	iwarp bool
+// A target is what a test runs on.
+type target struct {
+	provider Provider
+	device   string
+	addr4    netip.Addr
+	addr6    netip.Addr // invalid where this host has none
+	iwarp    bool
 }
 
-// needDevice returns the device to test on, or skips the test.
-func needDevice(t *testing.T) testDevice {
+// eachTarget runs a test on every target.
+func eachTarget(t *testing.T, test func(t *testing.T, on target)) {
+	t.Run("software", func(t *testing.T) { test(t, softwareTarget()) })
+	t.Run("device", func(t *testing.T) { test(t, deviceTarget(t)) })
+}
+
+func softwareTarget() target {
+	on := target{provider: Software, device: "iwarp0", addr4: netip.MustParseAddr("127.0.0.1"), iwarp: true}
+	if l, err := net.Listen("tcp6", "[::1]:0"); err == nil {
+		l.Close()
+		on.addr6 = netip.IPv6Loopback()
+	}
+	return on
+}
+
+func deviceTarget(t *testing.T) target {
 	t.Helper()
 	name := os.Getenv(envDevice)
 	if name == "" {
 		t.Skipf("needs an RDMA device: set %s, %s and %s", envDevice, envAddr4, envAddr6)
 	}
-	return testDevice{
-		name:  name,
-		addr4: netip.MustParseAddr(os.Getenv(envAddr4)),
-		addr6: netip.MustParseAddr(os.Getenv(envAddr6)),
-		iwarp: len(name) >= 3 && name[:3] == "siw",
+	return target{
+		provider: Verbs,
+		device:   name,
+		addr4:    netip.MustParseAddr(os.Getenv(envAddr4)),
+		addr6:    netip.MustParseAddr(os.Getenv(envAddr6)),
+		iwarp:    strings.HasPrefix(name, "siw"),
 	}
+}
+
+// addrs are the target's addresses.
+func (on target) addrs() []netip.Addr {
+	if on.addr6.IsValid() {
+		return []netip.Addr{on.addr4, on.addr6}
+	}
+	return []netip.Addr{on.addr4}
+}
+
+func (on target) dialer(timeout time.Duration) *Dialer {
+	return &Dialer{Provider: on.provider, Timeout: timeout}
 }
 
 // port0 is an address with port 0.
 func port0(ip netip.Addr) string { return netip.AddrPortFrom(ip, 0).String() }
 
-// listenTest listens on an address until the test ends.
-func listenTest(t *testing.T, address string) *Listener {
+// listen listens on an address until the test ends.
+func (on target) listen(t *testing.T, address string) *Listener {
 	t.Helper()
-	lc := ListenConfig{Provider: Verbs}
+	lc := ListenConfig{Provider: on.provider}
 	l, err := lc.Listen(t.Context(), "rdma", address)
 	require.NoError(t, err)
 	t.Cleanup(func() { l.Close() })
 	return l.(*Listener)
 }
 
-// pair is the two ends of a connection over the device.
-func pair(t *testing.T, l *Listener) (dialed, accepted *Conn) {
+// pair is the two ends of a connection.
+func (on target) pair(t *testing.T, l *Listener) (dialed, accepted *Conn) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-	defer cancel()
-	d := Dialer{Provider: Verbs}
-	c, err := d.DialContext(ctx, "rdma", l.Addr().String())
+	c, err := on.dialer(30*time.Second).Dial("rdma", l.Addr().String())
 	require.NoError(t, err)
 	require.NoError(t, l.SetDeadline(time.Now().Add(30*time.Second)))
 	accepted, err = l.AcceptRDMA()

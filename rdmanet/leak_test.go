@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"net/netip"
 	"os"
 	"os/exec"
 	"runtime"
@@ -23,15 +22,19 @@ type usage struct {
 	rdma        string // what the kernel counts of RDMA resources
 }
 
-func measure(t *testing.T) usage {
+func measure(t *testing.T, on target) usage {
 	t.Helper()
 	count := func(dir string) int {
 		entries, err := os.ReadDir(dir)
 		require.NoError(t, err)
 		return len(entries)
 	}
-	rdma, err := exec.Command("rdma", "resource", "show").CombinedOutput()
-	require.NoError(t, err, "%s", rdma)
+	var rdma []byte
+	if on.provider == Verbs {
+		var err error
+		rdma, err = exec.Command("rdma", "resource", "show").CombinedOutput()
+		require.NoError(t, err, "%s", rdma)
+	}
 	return usage{
 		descriptors: count("/proc/self/fd"),
 		goroutines:  runtime.NumGoroutine(),
@@ -59,10 +62,10 @@ func leaked(before, after usage) string {
 }
 
 // requireNoLeak waits, five seconds at most, until all is as it was.
-func requireNoLeak(t *testing.T, before usage) {
+func requireNoLeak(t *testing.T, on target, before usage) {
 	t.Helper()
 	for deadline := time.Now().Add(5 * time.Second); ; {
-		after := measure(t)
+		after := measure(t, on)
 		diff := leaked(before, after)
 		if diff == "" {
 			t.Logf("as before: %+v", after)
@@ -76,30 +79,26 @@ func requireNoLeak(t *testing.T, before usage) {
 	}
 }
 
-// TestDeviceCanceledDialsLeakNothing cancels 200 dials, to an address that
+// TestCanceledDialsLeakNothing cancels 200 dials, to an address that
 // nobody holds and to one that answers, after times that meet every stage.
-func TestDeviceCanceledDialsLeakNothing(t *testing.T) {
-	dev := needDevice(t)
-	l := listenTest(t, port0(dev.addr4))
+func TestCanceledDialsLeakNothing(t *testing.T) { eachTarget(t, testCanceledDialsLeakNothing) }
+
+func testCanceledDialsLeakNothing(t *testing.T, on target) {
+	l := on.listen(t, port0(on.addr4))
 	go echoServer(l)
-	target := func(i int) string {
-		if i%2 == 0 {
-			return netip.AddrPortFrom(dev.deadAddr(), 9).String()
-		}
-		return l.Addr().String()
-	}
-	d := Dialer{Provider: Verbs, Timeout: 20 * time.Second}
+	addrs := []string{on.deadAddr(t), l.Addr().String()}
+	d := on.dialer(20 * time.Second)
 	warm, err := d.Dial("rdma", l.Addr().String())
 	require.NoError(t, err)
 	require.NoError(t, echoOnce(warm, 1000, 1))
 	require.NoError(t, warm.Close())
 	time.Sleep(5 * time.Second) // let what is kept for reuse go
-	before := measure(t)
+	before := measure(t, on)
 	t.Logf("before: %+v", before)
 	var canceled, established int
 	for i := range 200 {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(rand.Int64N(int64(80*time.Millisecond))))
-		c, err := d.DialContext(ctx, "rdma", target(i))
+		c, err := d.DialContext(ctx, "rdma", addrs[i%2])
 		cancel()
 		if err == nil {
 			established++
@@ -111,26 +110,27 @@ func TestDeviceCanceledDialsLeakNothing(t *testing.T) {
 	}
 	t.Logf("%d ended by their context, %d established", canceled, established)
 	require.Greater(t, canceled, 50)
-	requireNoLeak(t, before)
+	requireNoLeak(t, on, before)
 }
 
-// TestDeviceClosedConnectionsLeakNothing is the same for connections that were
+// TestClosedConnectionsLeakNothing is the same for connections that were
 // established and closed, by either end first.
-func TestDeviceClosedConnectionsLeakNothing(t *testing.T) {
-	dev := needDevice(t)
-	l := listenTest(t, port0(dev.addr4))
-	a, b := pair(t, l)
+func TestClosedConnectionsLeakNothing(t *testing.T) { eachTarget(t, testClosedConnectionsLeakNothing) }
+
+func testClosedConnectionsLeakNothing(t *testing.T, on target) {
+	l := on.listen(t, port0(on.addr4))
+	a, b := on.pair(t, l)
 	require.NoError(t, a.Close())
 	require.NoError(t, b.Close())
 	time.Sleep(5 * time.Second) // let what is kept for reuse go
-	before := measure(t)
+	before := measure(t, on)
 	for i := range 20 {
-		a, b := pair(t, l)
+		a, b := on.pair(t, l)
 		if i%2 == 0 {
 			a, b = b, a
 		}
 		require.NoError(t, a.Close())
 		require.NoError(t, b.Close())
 	}
-	requireNoLeak(t, before)
+	requireNoLeak(t, on, before)
 }

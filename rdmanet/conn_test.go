@@ -16,19 +16,21 @@ import (
 	"golang.org/x/net/nettest"
 )
 
-func TestDeviceNettest(t *testing.T) {
-	dev := needDevice(t)
-	l := listenTest(t, port0(dev.addr4))
+func TestNettest(t *testing.T) { eachTarget(t, testNettest) }
+
+func testNettest(t *testing.T, on target) {
+	l := on.listen(t, port0(on.addr4))
 	nettest.TestConn(t, func() (c1, c2 net.Conn, stop func(), err error) {
-		a, b := pair(t, l)
+		a, b := on.pair(t, l)
 		return a, b, func() { a.Close(); b.Close() }, nil
 	})
 }
 
-// TestDeviceBothWays moves bytes both ways at once and compares checksums.
-func TestDeviceBothWays(t *testing.T) {
-	dev := needDevice(t)
-	a, b := pair(t, listenTest(t, port0(dev.addr4)))
+// TestBothWays moves bytes both ways at once and compares checksums.
+func TestBothWays(t *testing.T) { eachTarget(t, testBothWays) }
+
+func testBothWays(t *testing.T, on target) {
+	a, b := on.pair(t, on.listen(t, port0(on.addr4)))
 	size := int64(32 << 20)
 	if testing.Short() {
 		size = 4 << 20
@@ -68,14 +70,15 @@ func TestDeviceBothWays(t *testing.T) {
 	require.NoError(t, b.Close())
 }
 
-// TestDeviceSizes writes pieces of one size and reads others.
-func TestDeviceSizes(t *testing.T) {
-	dev := needDevice(t)
-	l := listenTest(t, port0(dev.addr4))
+// TestSizes writes pieces of one size and reads others.
+func TestSizes(t *testing.T) { eachTarget(t, testSizes) }
+
+func testSizes(t *testing.T, on target) {
+	l := on.listen(t, port0(on.addr4))
 	for _, tc := range []struct{ write, read, total int }{
 		{1, 4096, 2000}, {7, 3, 7000}, {64, 100_000, 64 * 500}, {4096, 1, 4096 * 3}, {65537, 4096, 65537 * 5}, {8 << 20, 65537, 8 << 20},
 	} {
-		a, b := pair(t, l)
+		a, b := on.pair(t, l)
 		sent := make([]byte, tc.total)
 		rand.NewChaCha8([32]byte{byte(tc.write)}).Read(sent)
 		wrote := make(chan error, 1)
@@ -99,9 +102,10 @@ func TestDeviceSizes(t *testing.T) {
 	}
 }
 
-func TestDeviceConnErrors(t *testing.T) {
-	dev := needDevice(t)
-	a, b := pair(t, listenTest(t, port0(dev.addr4)))
+func TestConnErrors(t *testing.T) { eachTarget(t, testConnErrors) }
+
+func testConnErrors(t *testing.T, on target) {
+	a, b := on.pair(t, on.listen(t, port0(on.addr4)))
 	require.NoError(t, a.SetReadDeadline(time.Now().Add(20*time.Millisecond)))
 	_, err := a.Read(make([]byte, 1))
 	oe := requireOpError(t, err, "read")
@@ -121,10 +125,11 @@ func TestDeviceConnErrors(t *testing.T) {
 	require.NoError(t, b.Close())
 }
 
-// TestDeviceHalfClose ends one direction and goes on with the other.
-func TestDeviceHalfClose(t *testing.T) {
-	dev := needDevice(t)
-	a, b := pair(t, listenTest(t, port0(dev.addr4)))
+// TestHalfClose ends one direction and goes on with the other.
+func TestHalfClose(t *testing.T) { eachTarget(t, testHalfClose) }
+
+func testHalfClose(t *testing.T, on target) {
+	a, b := on.pair(t, on.listen(t, port0(on.addr4)))
 	_, err := a.Write([]byte("question"))
 	require.NoError(t, err)
 	require.NoError(t, a.CloseWrite())

@@ -12,13 +12,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestDeviceEcho(t *testing.T) {
-	dev := needDevice(t)
-	for name, ip := range map[string]netip.Addr{"IPv4": dev.addr4, "IPv6": dev.addr6} {
+func TestEcho(t *testing.T) { eachTarget(t, testEcho) }
+
+func testEcho(t *testing.T, on target) {
+	for name, ip := range map[string]netip.Addr{"IPv4": on.addr4, "IPv6": on.addr6} {
 		t.Run(name, func(t *testing.T) {
-			l := listenTest(t, port0(ip))
+			l := on.listen(t, port0(ip))
 			go echoServer(l)
-			c, err := (&Dialer{Provider: Verbs, Timeout: 10 * time.Second}).Dial("rdma", l.Addr().String())
+			c, err := on.dialer(10*time.Second).Dial("rdma", l.Addr().String())
 			require.NoError(t, err)
 			defer c.Close()
 			for _, size := range []int{1, 64, 4096, 65537, 1 << 20, 8 << 20} {
@@ -28,15 +29,16 @@ func TestDeviceEcho(t *testing.T) {
 	}
 }
 
-func TestDeviceEchoTenAtOnce(t *testing.T) {
-	dev := needDevice(t)
-	l := listenTest(t, port0(dev.addr4))
+func TestEchoTenAtOnce(t *testing.T) { eachTarget(t, testEchoTenAtOnce) }
+
+func testEchoTenAtOnce(t *testing.T, on target) {
+	l := on.listen(t, port0(on.addr4))
 	go echoServer(l)
 	var wg sync.WaitGroup
 	errs := make(chan error, 10)
 	for i := range 10 {
 		wg.Go(func() {
-			c, err := (&Dialer{Provider: Verbs, Timeout: 30 * time.Second}).Dial("rdma", l.Addr().String())
+			c, err := on.dialer(30*time.Second).Dial("rdma", l.Addr().String())
 			if err != nil {
 				errs <- err
 				return
@@ -57,21 +59,23 @@ func TestDeviceEchoTenAtOnce(t *testing.T) {
 	}
 }
 
-// TestDeviceListenEverywhere listens on all addresses and dials each.
-func TestDeviceListenEverywhere(t *testing.T) {
-	dev := needDevice(t)
+// TestListenEverywhere listens on all addresses and dials each.
+func TestListenEverywhere(t *testing.T) { eachTarget(t, testListenEverywhere) }
+
+func testListenEverywhere(t *testing.T, on target) {
 	for _, tc := range []struct {
 		network, address string
 		v4, v6           bool
 	}{
 		{"rdma", ":0", true, true},
 		{"rdma", "[::]:0", true, true},
-		{"rdma", "0.0.0.0:0", true, false},
+		{"rdma", "0.0.0.0:0", true, true}, // as package net has it for "tcp"
+		{"rdma4", "0.0.0.0:0", true, false},
 		{"rdma4", ":0", true, false},
 		{"rdma6", ":0", false, true},
 	} {
 		t.Run(tc.network+" "+tc.address, func(t *testing.T) {
-			lc := ListenConfig{Provider: Verbs}
+			lc := ListenConfig{Provider: on.provider}
 			l, err := lc.Listen(t.Context(), tc.network, tc.address)
 			require.NoError(t, err)
 			defer l.Close()
@@ -79,8 +83,8 @@ func TestDeviceListenEverywhere(t *testing.T) {
 			_, port, err := net.SplitHostPort(l.Addr().String())
 			require.NoError(t, err)
 			require.NotEqual(t, "0", port)
-			for ip, served := range map[netip.Addr]bool{dev.addr4: tc.v4, dev.addr6: tc.v6} {
-				c, err := (&Dialer{Provider: Verbs, Timeout: 10 * time.Second}).Dial("rdma", net.JoinHostPort(ip.String(), port))
+			for ip, served := range map[netip.Addr]bool{on.addr4: tc.v4, on.addr6: tc.v6} {
+				c, err := on.dialer(10*time.Second).Dial("rdma", net.JoinHostPort(ip.String(), port))
 				if !served {
 					require.Error(t, err, "%v", ip)
 					continue
@@ -94,10 +98,11 @@ func TestDeviceListenEverywhere(t *testing.T) {
 	}
 }
 
-func TestDeviceListenErrors(t *testing.T) {
-	dev := needDevice(t)
-	l := listenTest(t, port0(dev.addr4))
-	lc := ListenConfig{Provider: Verbs}
+func TestListenErrors(t *testing.T) { eachTarget(t, testListenErrors) }
+
+func testListenErrors(t *testing.T, on target) {
+	l := on.listen(t, port0(on.addr4))
+	lc := ListenConfig{Provider: on.provider}
 	_, err := lc.Listen(t.Context(), "rdma", l.Addr().String())
 	t.Log(err)
 	requireOpError(t, err, "listen")
@@ -106,23 +111,25 @@ func TestDeviceListenErrors(t *testing.T) {
 	requireOpError(t, err, "listen")
 }
 
-func TestDeviceAcceptDeadline(t *testing.T) {
-	dev := needDevice(t)
-	l := listenTest(t, port0(dev.addr4))
+func TestAcceptDeadline(t *testing.T) { eachTarget(t, testAcceptDeadline) }
+
+func testAcceptDeadline(t *testing.T, on target) {
+	l := on.listen(t, port0(on.addr4))
 	require.NoError(t, l.SetDeadline(time.Now().Add(50*time.Millisecond)))
 	_, err := l.Accept()
 	require.Equal(t, os.ErrDeadlineExceeded, requireOpError(t, err, "accept").Err)
 	require.True(t, err.(net.Error).Timeout())
 	require.NoError(t, l.SetDeadline(time.Time{}))
 	go echoServer(l)
-	c, err := (&Dialer{Provider: Verbs, Timeout: 10 * time.Second}).Dial("rdma", l.Addr().String())
+	c, err := on.dialer(10*time.Second).Dial("rdma", l.Addr().String())
 	require.NoError(t, err, "a deadline that has passed once does not end the listener")
 	require.NoError(t, c.Close())
 }
 
-func TestDeviceCloseWhileAccepting(t *testing.T) {
-	dev := needDevice(t)
-	l := listenTest(t, port0(dev.addr4))
+func TestCloseWhileAccepting(t *testing.T) { eachTarget(t, testCloseWhileAccepting) }
+
+func testCloseWhileAccepting(t *testing.T, on target) {
+	l := on.listen(t, port0(on.addr4))
 	accepted := make(chan error, 1)
 	go func() {
 		_, err := l.Accept()
@@ -136,14 +143,15 @@ func TestDeviceCloseWhileAccepting(t *testing.T) {
 	require.ErrorIs(t, l.Close(), net.ErrClosed)
 }
 
-// TestDeviceCloseUnaccepted closes a listener whose connection nobody accepted:
+// TestCloseUnaccepted closes a listener whose connection nobody accepted:
 // the peer must see its end.
-func TestDeviceCloseUnaccepted(t *testing.T) {
-	dev := needDevice(t)
-	l := listenTest(t, port0(dev.addr4))
+func TestCloseUnaccepted(t *testing.T) { eachTarget(t, testCloseUnaccepted) }
+
+func testCloseUnaccepted(t *testing.T, on target) {
+	l := on.listen(t, port0(on.addr4))
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	c, err := (&Dialer{Provider: Verbs}).DialContext(ctx, "rdma", l.Addr().String())
+	c, err := on.dialer(0).DialContext(ctx, "rdma", l.Addr().String())
 	require.NoError(t, err)
 	defer c.Close()
 	require.NoError(t, l.Close())
