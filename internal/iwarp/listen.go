@@ -23,8 +23,9 @@ import (
 //
 // Peers that connect and say nothing cost one goroutine and one socket each,
 // for the RequestTimeout at the longest. When there are too many of them the
-// oldest has to go: whoever speaks at once gets through. The undecided ones are
-// the user's to decide; those behind them wait in the kernel's backlog.
+// oldest has to go, once it has had some time to speak: whoever speaks at once
+// gets through. The undecided ones are the user's to decide; those behind them
+// wait in the kernel's backlog.
 type listener struct {
 	id      *identifier
 	tcp     *net.TCPListener
@@ -32,9 +33,15 @@ type listener struct {
 
 	mu        sync.Mutex
 	closed    bool
-	pending   []*net.TCPConn // oldest first
+	pending   []pendingPeer // oldest first
 	undecided int
-	decided   sync.Cond
+	change    sync.Cond // of any of these
+}
+
+// A pendingPeer has a TCP connection and has not sent its request.
+type pendingPeer struct {
+	conn  *net.TCPConn
+	since time.Time
 }
 
 const (
@@ -44,6 +51,9 @@ const (
 	// for want of descriptors, at first and at most.
 	acceptPause    = 5 * time.Millisecond
 	maxAcceptPause = time.Second
+
+	// pendingGrace is how long a peer is pending undisturbed, whoever waits.
+	pendingGrace = 250 * time.Millisecond
 )
 
 // Listen begins to listen. Its backlog is how many requests there may be that
@@ -73,7 +83,7 @@ func (i *identifier) Listen(backlog int) error {
 		return plainError(err)
 	}
 	l := &listener{id: i, tcp: tcp.(*net.TCPListener), backlog: backlog}
-	l.decided.L = &l.mu
+	l.change.L = &l.mu
 	i.listener = l
 	i.setAddrs(netip.AddrPortFrom(local.Addr(), addrPort(tcp.Addr()).Port()), netip.AddrPort{})
 	i.work.Go(l.accept)
@@ -120,25 +130,36 @@ func (l *listener) turn() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for l.undecided >= l.backlog && !l.closed {
-		l.decided.Wait()
+		l.change.Wait()
 	}
 	return !l.closed
 }
 
-// admit takes the connection among the pending ones, and closes the oldest if
-// there are too many.
+// admit takes a connection among the pending ones as soon as there is room for
+// it, and reports false when the listener is closed.
 func (l *listener) admit(conn *net.TCPConn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	for len(l.pending) >= l.backlog && !l.closed {
+		grace := pendingGrace - time.Since(l.pending[0].since)
+		if grace <= 0 {
+			l.pending[0].conn.Close() // its goroutine ends by that
+			l.remove(0)
+			break
+		}
+		timer := time.AfterFunc(grace, func() {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			l.change.Broadcast()
+		})
+		l.change.Wait()
+		timer.Stop()
+	}
 	if l.closed {
 		conn.Close()
 		return false
 	}
-	if len(l.pending) >= l.backlog {
-		l.pending[0].Close() // its goroutine takes it out
-		l.pending = append(l.pending[:0], l.pending[1:]...)
-	}
-	l.pending = append(l.pending, conn)
+	l.pending = append(l.pending, pendingPeer{conn, time.Now()})
 	return true
 }
 
@@ -147,9 +168,9 @@ func (l *listener) admit(conn *net.TCPConn) bool {
 func (l *listener) leave(conn *net.TCPConn, request bool) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for i, p := range l.pending {
-		if p == conn {
-			l.pending = append(l.pending[:i], l.pending[i+1:]...)
+	for i := range l.pending {
+		if l.pending[i].conn == conn {
+			l.remove(i)
 			if request && !l.closed {
 				l.undecided++
 			}
@@ -159,12 +180,18 @@ func (l *listener) leave(conn *net.TCPConn, request bool) bool {
 	return false
 }
 
+// remove takes a pending peer out. Called with mu held.
+func (l *listener) remove(i int) {
+	l.pending = append(l.pending[:i], l.pending[i+1:]...)
+	l.change.Broadcast()
+}
+
 // decide notes that a request has been decided.
 func (l *listener) decide() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.undecided--
-	l.decided.Signal()
+	l.change.Broadcast()
 }
 
 // serve reads a connection's request.
@@ -206,8 +233,8 @@ func (l *listener) close() {
 	}
 	l.closed = true
 	_ = l.tcp.Close() // nothing depends on it
-	for _, conn := range l.pending {
-		_ = conn.SetDeadline(longAgo) // serve closes it
+	for _, p := range l.pending {
+		_ = p.conn.SetDeadline(longAgo) // serve closes it
 	}
-	l.decided.Broadcast()
+	l.change.Broadcast()
 }
