@@ -1,11 +1,21 @@
 # shellcheck shell=bash
 # What every script of the lab needs: messages, the cache, and the commands of the host.
 
+# shellcheck disable=SC2034 # used by those who read this file
 LAB_DIR=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 LAB_CACHE=${RDMANET_LAB_CACHE:-${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/rdmanet-lab}
 
 say() { echo "lab: $*" >&2; }
-die() { echo "lab: $*" >&2; exit 1; }
+die() {
+	echo "lab: $*" >&2
+	exit 1
+}
+
+case $LAB_CACHE in
+*[[:space:]]*) die "the cache's path must have no spaces in it: '$LAB_CACHE' (RDMANET_LAB_CACHE names another place)" ;;
+/*) ;;
+*) LAB_CACHE=$PWD/$LAB_CACHE ;;
+esac
 
 # need_host COMMAND:PACKAGE... installs the packages whose command the host lacks.
 need_host() {

@@ -12,11 +12,15 @@ debian_mirror() {
 	local codename uri
 	# shellcheck source=/dev/null
 	codename=$(. /etc/os-release && echo "${VERSION_CODENAME:-}")
+	# shellcheck disable=SC2016 # these are apt's variables
 	uri=$(apt-get indextargets --format '$(CREATED_BY) $(RELEASE) $(COMPONENT) $(REPO_URI)' 2>/dev/null |
 		awk -v r="$codename" '$1 == "Packages" && ($2 == r || $2 == "stable" || $2 == "unstable") && $3 == "main" { print $4; exit }')
 	[ -n "$uri" ] || die "apt's configuration names no Debian mirror with '$codename main'; set RDMANET_LAB_MIRROR to the URL of one"
 	echo "$uri"
 }
+
+# apt_dir SUITE names the directory in which debian_apt has prepared apt.
+apt_dir() { APT_DIR=$LAB_CACHE/apt/$1; }
 
 # debian_apt SUITE prepares apt for a suite of Debian, for the functions below.
 # Package lists and downloads are kept in the cache between builds. The caller holds the suite's lock:
@@ -24,10 +28,10 @@ debian_mirror() {
 debian_apt() {
 	local suite=$1 mirror keyring signed=
 	mirror=$(debian_mirror) || exit 1
-	APT_DIR=$LAB_CACHE/apt/$suite
+	apt_dir "$suite"
 	mkdir -p "$APT_DIR"/{lists,archives}/partial "$APT_DIR/etc"
 	for keyring in /usr/share/keyrings/debian-archive-keyring.{gpg,pgp}; do
-		[ -e "$keyring" ] && signed="[signed-by=$keyring] " && break
+		[ ! -e "$keyring" ] || signed="[signed-by=$keyring] "
 	done
 	echo "deb $signed$mirror $suite main" >"$APT_DIR/etc/sources.list"
 	: >"$APT_DIR/etc/status"
