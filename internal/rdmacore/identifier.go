@@ -219,22 +219,24 @@ func (id *identifier) Destroy() error {
 	delete(id.p.ids, id.handle)
 	id.p.mu.Unlock()
 
-	destroy := func() int { return int(C.rn_destroy_id(id.c)) }
-	var code int
-	if d := id.dev.Load(); d != nil && d.info.Transport == verbs.IWARP && id.connecting.Load() {
-		// The kernel waits, and lets nothing interrupt it, until it
-		// knows how the connection set-up has ended.
-		var alone interruptible
-		code = alone.apart(destroy)
-	} else {
-		code = destroy()
-	}
+	code := id.unmake(func() int { return int(C.rn_destroy_id(id.c)) })
 	id.c = nil
 
 	id.p.mu.Lock()
 	id.p.forget()
 	id.p.mu.Unlock()
 	return errors.Join(append(errs, callError(call, code))...)
+}
+
+// unmake makes a call that destroys, which is not to be interrupted. On a thread
+// of its own where the kernel may wait: it does until it knows how the set-up of
+// an iWARP connection has ended.
+func (id *identifier) unmake(call func() int) int {
+	if d := id.dev.Load(); d != nil && d.info.Transport == verbs.IWARP && id.connecting.Load() {
+		var alone interruptible
+		return alone.apart(call)
+	}
+	return call()
 }
 
 // What an identifier knows.

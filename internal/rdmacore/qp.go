@@ -97,11 +97,18 @@ func (qp *queuePair) SetError() error {
 
 // Destroy first takes the queue pair away from its identifier, so that reading
 // the identifier's next event does not touch it, and then destroys it without
-// the lock that keeps the two apart: that can take a while.
+// the lock that keeps the two apart.
+//
+// That can take a while: as long as soft-iWARP waits for a peer that has taken
+// its TCP connection and says nothing, 10 s, the kernel does not let go of the
+// queue pair, and lets nothing interrupt it either.
 func (qp *queuePair) Destroy() error {
-	qp.id.p.qpMu.Lock()
-	C.rn_detach_qp(qp.id.c)
-	qp.id.p.qpMu.Unlock()
-	qp.id.qp = nil
-	return callError("ibv_destroy_qp", C.rn_destroy_qp(qp.c))
+	id := qp.id
+	id.p.qpMu.Lock()
+	C.rn_detach_qp(id.c)
+	id.p.qpMu.Unlock()
+	id.qp = nil
+	return callError("ibv_destroy_qp", id.unmake(func() int {
+		return int(C.rn_destroy_qp(qp.c))
+	}))
 }
