@@ -39,6 +39,18 @@ type Dialer struct {
 	// Provider is what to dial with.
 	Provider Provider
 
+	// FallbackDelay is how long Auto waits for a device to connect before it
+	// tries the software NIC as well, and after that Fallback. 0 means
+	// 300 ms; with a negative value the next is tried only when the one
+	// before has failed.
+	FallbackDelay time.Duration
+
+	// Fallback, if not nil, is tried last: a function like
+	// (&net.Dialer{}).DialContext, for peers that speak no RDMA at all. It
+	// gets the network and the address as they were given, and a connection
+	// that it makes is returned as it is.
+	Fallback func(ctx context.Context, network, address string) (net.Conn, error)
+
 	// ReadBuffer and WriteBuffer are the bytes of registered memory of the
 	// connection, for what the peer sends and for what Write accepts. 0 means
 	// a default; other values are rounded up to whole pages.
@@ -63,7 +75,7 @@ func (d *Dialer) Dial(network, address string) (net.Conn, error) {
 }
 
 // DialContext connects to an address, a host and port as net.Dial takes them;
-// the connection is a *Conn. See the package's documentation for the networks,
+// the connection is a *Conn, unless Fallback made it. See the package's documentation for the networks,
 // and for the errors.
 //
 // When the context ends before the connection is established, DialContext
@@ -98,7 +110,8 @@ func (d *Dialer) deadline(now time.Time) (time.Time, bool) {
 	return deadline, !deadline.IsZero()
 }
 
-func (d *Dialer) dial(ctx context.Context, network, address string) (*Conn, error) {
+// dial lets what may carry the connection race for it.
+func (d *Dialer) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	fam, err := parseNetwork(network)
 	if err != nil {
 		return nil, err
@@ -107,26 +120,43 @@ func (d *Dialer) dial(ctx context.Context, network, address string) (*Conn, erro
 	if err != nil {
 		return nil, err
 	}
-	cfg := endpointConfig{
-		readBuffer: d.ReadBuffer, writeBuffer: d.WriteBuffer,
-		keepAlive: keepAlive(d.KeepAlive, d.KeepAliveConfig), closeTimeout: d.CloseTimeout,
-	}
-	m, err := manager(d.Provider)
-	if err != nil {
-		return nil, err
-	}
 	r := cm.DialRequest{
-		Network:     fam,
-		Service:     address,
-		Names:       names(d.Resolver),
-		Local:       local,
-		NewEndpoint: func() cm.Endpoint { return newEndpoint(cfg) },
-		Trace:       stageTrace(ctx),
+		Network: fam,
+		Service: address,
+		Names:   names(d.Resolver),
+		Local:   local,
+		Trace:   stageTrace(ctx),
 	}
 	if fam != cm.IB {
 		if r.Host, r.Service, err = net.SplitHostPort(address); err != nil {
 			return nil, err
 		}
+	}
+	cfg := endpointConfig{
+		readBuffer: d.ReadBuffer, writeBuffer: d.WriteBuffer,
+		keepAlive: keepAlive(d.KeepAlive, d.KeepAliveConfig), closeTimeout: d.CloseTimeout,
+	}
+	r.NewEndpoint = func() cm.Endpoint { return newEndpoint(cfg) }
+
+	var runners []runner
+	for _, p := range d.Provider.choices(fam) {
+		runners = append(runners, runner{p.String(), func(ctx context.Context) (net.Conn, error) {
+			return dialProvider(ctx, p, r)
+		}})
+	}
+	if d.Fallback != nil {
+		runners = append(runners, runner{"fallback", func(ctx context.Context) (net.Conn, error) {
+			return d.Fallback(ctx, network, address)
+		}})
+	}
+	return race(ctx, d.FallbackDelay, runners)
+}
+
+// dialProvider dials with one provider.
+func dialProvider(ctx context.Context, p Provider, r cm.DialRequest) (net.Conn, error) {
+	m, err := manager(p)
+	if err != nil {
+		return nil, err
 	}
 	c, err := m.Dial(ctx, r)
 	if err != nil {

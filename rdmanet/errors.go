@@ -106,7 +106,8 @@ func isTemporary(err error) bool {
 	return ok && t.Temporary()
 }
 
-// publicError gives the connection manager's errors their public form.
+// publicError gives the connection manager's errors their public form, also
+// those that others of this package hold.
 func publicError(err error) error {
 	switch err := err.(type) {
 	case *cm.StageError:
@@ -119,13 +120,21 @@ func publicError(err error) error {
 		}
 		return e
 	case *cm.DialError:
-		all := &multierror.Error{ErrorFormat: func([]error) string { return err.Error() }}
-		for _, one := range err.WrappedErrors() {
-			all.Errors = append(all.Errors, publicError(one))
-		}
-		return &multiError{all}
+		return publicErrors(err.WrappedErrors(), func([]error) string { return err.Error() })
+	case *multiError:
+		return publicErrors(err.all.Errors, err.all.ErrorFormat)
+	case *runnerError:
+		return &runnerError{err.name, publicError(err.err)}
 	}
 	return err
+}
+
+func publicErrors(errs []error, format multierror.ErrorFormatFunc) error {
+	all := &multierror.Error{ErrorFormat: format}
+	for _, err := range errs {
+		all.Errors = append(all.Errors, publicError(err))
+	}
+	return &multiError{all}
 }
 
 // errorAddr is the address of a dial's or a listener's *net.OpError: the one

@@ -1,8 +1,8 @@
 package rdmanet
 
 import (
-	"errors"
 	"fmt"
+	"os"
 	"sync"
 
 	"github.com/rdmanet/rdmanet/internal/cm"
@@ -14,7 +14,10 @@ import (
 type Provider uint8
 
 const (
-	// Auto leaves the choice to the package. It is the default.
+	// Auto is the default: a dial lets a device and the software NIC race,
+	// the device first, and a listener serves peers of both. The environment
+	// variable RDMANET_PROVIDER, if set to the name of another provider,
+	// takes its place.
 	Auto Provider = iota
 	// Verbs is an RDMA device of the system, by librdmacm and libibverbs.
 	Verbs
@@ -55,11 +58,30 @@ var managers struct {
 	of map[Provider]*cm.Manager
 }
 
-// manager returns the connection manager of a provider.
-func manager(p Provider) (*cm.Manager, error) {
+// providerVariable is the environment variable that stands in for Auto.
+const providerVariable = "RDMANET_PROVIDER"
+
+// choices are the providers that p stands for, in the order in which a dial
+// tries them. Network ib is a matter of devices.
+func (p Provider) choices(network cm.Network) []Provider {
 	if p == Auto {
-		p = Verbs
+		// What cannot be read there is no provider, and fails as one.
+		if name := os.Getenv(providerVariable); name != "" && p.UnmarshalText([]byte(name)) != nil {
+			p = Provider(len(providerNames))
+		}
 	}
+	switch {
+	case p != Auto:
+		return []Provider{p}
+	case network == cm.IB:
+		return []Provider{Verbs}
+	}
+	return []Provider{Verbs, Software}
+}
+
+// manager returns the connection manager of a provider. Where the provider is not
+// to be had, the error is errUnavailable too.
+func manager(p Provider) (*cm.Manager, error) {
 	managers.Lock()
 	defer managers.Unlock()
 	if m := managers.of[p]; m != nil {
@@ -67,7 +89,7 @@ func manager(p Provider) (*cm.Manager, error) {
 	}
 	provider, err := open(p)
 	if err != nil {
-		return nil, fmt.Errorf("provider %v: %w", p, err)
+		return nil, &unavailableError{p, err}
 	}
 	if managers.of == nil {
 		managers.of = make(map[Provider]*cm.Manager)
@@ -84,5 +106,16 @@ func open(p Provider) (cm.Provider, error) {
 	case Software:
 		return iwarp.Open(iwarp.Config{})
 	}
-	return nil, errors.New("unknown provider")
+	return nil, fmt.Errorf("no such provider; is %s set to auto, verbs or software?", providerVariable)
 }
+
+// An unavailableError says why a provider is not to be had.
+type unavailableError struct {
+	provider Provider
+	err      error
+}
+
+func (e *unavailableError) Error() string   { return fmt.Sprintf("provider %v: %v", e.provider, e.err) }
+func (e *unavailableError) Unwrap() []error { return []error{errUnavailable, e.err} }
+func (e *unavailableError) Timeout() bool   { return false }
+func (e *unavailableError) Temporary() bool { return false }
