@@ -75,7 +75,6 @@ func TestDestroyAfterCompletion(t *testing.T) {
 // The end of a connection that nobody drives is noticed, by the sweeper.
 func TestEndWithoutDriver(t *testing.T) {
 	nic := openNIC(t, Config{})
-	nic.sweeper.interval = 20 * time.Millisecond
 	a, b := connectPair(t, nic, nic, verbs.QPAttr{})
 	require.NoError(t, a.id.Disconnect())
 	require.Zero(t, b.next(cm.Disconnected).Status)
@@ -84,10 +83,23 @@ func TestEndWithoutDriver(t *testing.T) {
 	b.destroy()
 }
 
+// A connection that has long been idle is looked at seldom, and again often once
+// it has been driven.
+func TestSweepPauses(t *testing.T) {
+	nic := openNIC(t, Config{})
+	nic.sweeper.late = 4 * nic.sweeper.soon
+	a, b := connectPair(t, nic, nic, verbs.QPAttr{})
+	q := b.qp.(*queuePair)
+	require.Eventually(t, q.cold.Load, patience, time.Millisecond)
+	b.drive(0)
+	require.False(t, q.cold.Load())
+	require.Eventually(t, q.cold.Load, patience, time.Millisecond)
+	disconnectPair(a, b)
+}
+
 // A Read of the peer is answered though nobody drives.
 func TestReadWithoutDriver(t *testing.T) {
 	nic := openNIC(t, Config{})
-	nic.sweeper.interval = 20 * time.Millisecond
 	a, b := connectPair(t, nic, nic, verbs.QPAttr{})
 	copy(b.mr.Bytes(), "here")
 	a.post(to(a.request(verbs.OpRead, 1, 100, 4), b, 0))
@@ -329,7 +341,7 @@ func TestManyConnections(t *testing.T) {
 	require.Eventually(t, func() bool {
 		nic.sweeper.mu.Lock()
 		defer nic.sweeper.mu.Unlock()
-		return len(nic.sweeper.conns) == 0 && nic.sweeper.timer == nil
+		return len(nic.sweeper.entries) == 0 && nic.sweeper.timer == nil
 	}, patience, time.Millisecond)
 	nic.regions.mu.Lock()
 	defer nic.regions.mu.Unlock()

@@ -30,7 +30,7 @@
 //     written by a goroutine that lives as long as something is queued: see
 //     transmitter. So nothing waits for room in a socket but that goroutine, and
 //     two peers that send at once cannot wait for each other.
-//   - A timer, one for the NIC, looks every second at the connections that nobody
+//   - A timer, one for the NIC, looks now and then at the connections that nobody
 //     drives: see sweeper.
 //   - A connection that ends has a goroutine of its own for the bounded time that
 //     it takes to close TCP: see closing.go.

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"sync"
 	"syscall"
-	"time"
 
 	"github.com/rdmanet/rdmanet/internal/cm"
 	"github.com/rdmanet/rdmanet/internal/verbs"
@@ -40,11 +39,8 @@ func Open(cfg Config) (*NIC, error) {
 	if err := socketsSupported(); err != nil {
 		return nil, err
 	}
-	return &NIC{cfg: cfg, sweeper: sweeper{interval: sweepInterval}}, nil
+	return &NIC{cfg: cfg, sweeper: sweeper{soon: sweepSoon, late: sweepLate}}, nil
 }
-
-// sweepInterval is how often connections that nobody drives are looked at.
-const sweepInterval = time.Second
 
 // Name is the provider's.
 func (n *NIC) Name() string { return "software" }

@@ -48,6 +48,9 @@ type queuePair struct {
 	readRefused bool // the oldest Read is what the peer ended the connection for
 
 	nudge nudger
+
+	swept int         // its place in the NIC's sweeper, guarded by that one's lock
+	cold  atomic.Bool // it is swept seldom; changes under that lock
 }
 
 // newQueuePair makes a queue pair for an identifier.

@@ -110,7 +110,7 @@ func (q *queuePair) poll() {
 		return // somebody else is reading, and Poll does not block
 	}
 	defer q.rx.mu.Unlock()
-	q.rx.driven = true
+	q.drive()
 	if q.rx.drained {
 		q.rx.drained = false
 		return
@@ -131,7 +131,7 @@ func (q *queuePair) attemptRead(uintptr) bool {
 		return true
 	}
 	q.rx.mu.Lock()
-	q.rx.driven = true
+	q.drive()
 	q.rx.quiet = true
 	empty := false
 	for !empty && !q.cq.pending() {
@@ -145,17 +145,27 @@ func (q *queuePair) attemptRead(uintptr) bool {
 	return !empty || q.cq.leaving()
 }
 
-// sweep reads what has come if nobody has read lately.
-func (q *queuePair) sweep() {
-	if !q.rx.mu.TryLock() {
-		return
+// sweep reads what has come if nobody has read lately, nor waits for it. It
+// reports true if somebody has or does.
+func (q *queuePair) sweep() bool {
+	if q.cq.waitsFor(q) || !q.rx.mu.TryLock() {
+		return true
 	}
 	defer q.rx.mu.Unlock()
 	if q.rx.driven {
 		q.rx.driven = false
-		return
+		return true
 	}
 	q.readAll()
+	return false
+}
+
+// drive notes that somebody reads. Called with the receive lock held.
+func (q *queuePair) drive() {
+	q.rx.driven = true
+	if q.cold.Load() {
+		q.nic.sweeper.warm(q)
+	}
 }
 
 // readOn reads what has come, in a goroutine of its own, because of something

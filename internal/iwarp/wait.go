@@ -178,6 +178,14 @@ func (c *completionQueue) release(q *queuePair) {
 	}
 }
 
+// waitsFor reports whether a goroutine in Wait will take what comes on a
+// connection.
+func (c *completionQueue) waitsFor(q *queuePair) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.parkedOn(q)
+}
+
 func (c *completionQueue) parkedOn(q *queuePair) bool {
 	for _, p := range c.wait.parked {
 		if p == q {
