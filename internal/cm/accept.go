@@ -53,7 +53,7 @@ func (l *Listener) newHandshake(request Event) *handshake {
 // serve goes through the handshake, in the request's own goroutine.
 func (h *handshake) serve() {
 	defer h.cancel(nil)
-	stop := interruptOn(h.ctx, h.id)
+	stop := interruptOn(h.ctx, h.id.Interrupt)
 	h.peer.AddrPort = h.id.RemoteAddr()
 	h.id.Handle(h.box.put)
 

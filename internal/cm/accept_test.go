@@ -315,11 +315,11 @@ func TestWildcardListenerSurvivesDevices(t *testing.T) {
 // Both identifiers of a listener feed it.
 func TestAcceptFromBothFamilies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := scripted.NewProvider(noFamily, nil)
+		p := scripted.NewProvider()
 		r := listenRequest(p)
 		r.Host = ""
 		l := listen(t, p, r)
-		for _, n := range []int{1, 2} {
+		for _, n := range []int{0, 1} {
 			id := p.ID(n).Request(cm.ConnParam{}, nil)
 			conn, err := l.Accept()
 			require.NoError(t, err)

@@ -122,7 +122,7 @@ func (a *attempt) service() ([]target, error) {
 	}
 	a.id = id
 	id.Handle(a.box.put)
-	stop := interruptOn(a.ctx, id)
+	stop := interruptOn(a.ctx, id.Interrupt)
 	answers, err := a.askService()
 	stop()
 	_ = id.Destroy() // the answer, or the error, is what counts
@@ -161,7 +161,7 @@ func (a *attempt) askService() ([]AddrInfo, error) {
 	}
 	if d := dev.Info(); d.Transport != verbs.InfiniBand {
 		return nil, &StageError{Stage: StageAddrInfo, Call: callResolveAddrInfo, Errno: syscall.EOPNOTSUPP, Err: syscall.EOPNOTSUPP,
-			Hint: "the network ib needs an InfiniBand port, and the one of " + local.String() + ", on " + d.Name + ", is " + d.Transport.String()}
+			Hint: "the port of " + local.Addr().String() + ", on " + d.Name + ", is not InfiniBand but " + d.Transport.String()}
 	}
 	query := AddrInfoQuery{Service: a.r.Service, SA: true}
 	answers, err := a.asyncAddrInfo(query)

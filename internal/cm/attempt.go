@@ -34,9 +34,10 @@ type attempt struct {
 	cancel context.CancelCauseFunc
 	gone   chan struct{} // closed when the worker has failed and cleaned up
 
-	id  ID
-	ep  Endpoint
-	box *inbox
+	id       ID
+	ep       Endpoint
+	box      *inbox
+	settling settling // how an iWARP connect that was begun is ended
 
 	mu sync.Mutex
 	at StageInfo // what the worker is doing, for a caller that leaves
@@ -86,12 +87,16 @@ func (a *attempt) run() (*Connection, error) {
 	}
 	a.id = id
 	id.Handle(a.box.put)
-	stop := interruptOn(a.ctx, id)
+	stop := interruptOn(a.ctx, func() {
+		a.settling.call()
+		id.Interrupt()
+	})
 	err = a.stages()
 	if !stop() && err == nil {
 		err = a.ended()
 	}
 	if err != nil {
+		a.settling.event(a.box)
 		if a.ep != nil {
 			a.ep.Release()
 		}

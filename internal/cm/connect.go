@@ -26,7 +26,10 @@ func (a *attempt) connect(known AddrInfo) error {
 	param.PrivateData = leadPrivateData(a.target.dst, known.ConnectData, param.PrivateData)
 
 	info.Call = callConnect
-	ev, err := a.step(info, a.guard(), func() error { return a.id.Connect(param) }, Established)
+	ev, err := a.step(info, a.guard(), func() error { return a.request(param) }, Established)
+	if ev.Type != None {
+		a.settling.awaiting = false
+	}
 	if err != nil {
 		return err
 	}
@@ -35,6 +38,17 @@ func (a *attempt) connect(known AddrInfo) error {
 		return a.callFailed(info, err)
 	}
 	return nil
+}
+
+// request sends the connect request.
+func (a *attempt) request(param ConnParam) error {
+	if !isIWARP(a.id) {
+		return a.id.Connect(param)
+	}
+	returned := a.settling.begin()
+	err := a.id.Connect(param)
+	returned(err)
+	return err
 }
 
 // leadPrivateData puts in front of a request's private data what has to be

@@ -51,15 +51,16 @@ func await[T any](ctx context.Context, work func() (T, error), discard func(T)) 
 	}
 }
 
-// interruptOn arranges for id.Interrupt to be called when ctx ends. The worker
-// that owns id calls stop, once, before it destroys the identifier or hands it
-// over: nobody calls Interrupt after stop has returned. stop reports false if
-// the identifier has been interrupted, and then only Destroy is of use.
-func interruptOn(ctx context.Context, id ID) (stop func() bool) {
+// interruptOn arranges for interrupt, which interrupts an identifier, to be
+// called when ctx ends. The worker that owns the identifier calls stop, once,
+// before it destroys the identifier or hands it over: interrupt has returned, or
+// is never called, when stop has returned. stop reports false if it was called,
+// and then only Destroy is of use.
+func interruptOn(ctx context.Context, interrupt func()) (stop func() bool) {
 	interrupted := make(chan struct{})
 	unregister := context.AfterFunc(ctx, func() {
 		defer close(interrupted)
-		id.Interrupt()
+		interrupt()
 	})
 	return func() bool {
 		if unregister() {

@@ -12,10 +12,11 @@ const callListen = "rdma_listen"
 // Which identifiers a listener needs is decided here alone.
 //
 // A specific address, or all addresses of one family, is one identifier. All
-// addresses of both families is one identifier on the IPv6 wildcard that takes
-// IPv4 too, as a TCP socket does; where a provider does not do that, or the host
-// lacks a family, it is two identifiers on the same port, or one of a single
-// family. The plans are tried in order.
+// addresses of both families is one identifier for each, on the same port: one
+// on the IPv6 wildcard that takes IPv4 too, as a TCP socket does, is bound on
+// siw, but refuses its IPv4 peers. Where a provider cannot have two, or the host
+// lacks a family, it is that one, or one of a single family. The plans are tried
+// in order.
 
 // A binding is one identifier's address.
 type binding struct {
@@ -37,7 +38,7 @@ func plans(network Network, ip netip.Addr) [][]binding {
 	case network == IPv6:
 		return [][]binding{{v6}}
 	}
-	return [][]binding{{both}, {v4, v6}, {v4}, {v6}}
+	return [][]binding{{v4, v6}, {both}, {v4}, {v6}}
 }
 
 // portTries is how often a port that the connection manager chose in one family
@@ -122,7 +123,7 @@ func (m *Manager) bindOne(ctx context.Context, bd binding, port uint16, box *inb
 	if err != nil {
 		return nil, failed(StageOpen, callCreateID, err)
 	}
-	stop := interruptOn(ctx, id)
+	stop := interruptOn(ctx, id.Interrupt)
 	stage, call := StageBind, callBindAddr
 	if err = id.Bind(addr, bd.v6only); err == nil {
 		id.Handle(box.put)
