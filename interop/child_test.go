@@ -1,0 +1,187 @@
+//go:build linux
+
+package interop
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/rdmanet/rdmanet/rdmanet"
+)
+
+// envChild makes the test binary a peer that tests may kill, stop, or see exit:
+// its value is ignored, its arguments are peerOptions.
+const envChild = "RDMANET_INTEROP_CHILD"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(envChild) != "" {
+		os.Exit(childMain(os.Args[1:]))
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// peerOptions are the arguments of a child.
+type peerOptions struct {
+	dial   string // connect there,
+	listen string // or listen here, and print the address
+	do     string // what to do with a connection, see behave
+	size   int64
+	buffer int // ReadBuffer and WriteBuffer; 0 is the default
+	closeT time.Duration
+}
+
+func (o *peerOptions) flags() *flag.FlagSet {
+	fs := flag.NewFlagSet("child", flag.ContinueOnError)
+	fs.StringVar(&o.dial, "dial", "", "")
+	fs.StringVar(&o.listen, "listen", "", "")
+	fs.StringVar(&o.do, "do", "", "")
+	fs.Int64Var(&o.size, "size", 0, "")
+	fs.IntVar(&o.buffer, "buffer", 0, "")
+	fs.DurationVar(&o.closeT, "close-timeout", 0, "")
+	return fs
+}
+
+func (o *peerOptions) args() []string {
+	return []string{
+		"-dial", o.dial, "-listen", o.listen, "-do", o.do, "-size", fmt.Sprint(o.size),
+		"-buffer", fmt.Sprint(o.buffer), "-close-timeout", o.closeT.String(),
+	}
+}
+
+// startPeer runs a child.
+func startPeer(t *testing.T, limit time.Duration, o peerOptions) *program {
+	t.Helper()
+	exe, err := os.Executable()
+	require.NoError(t, err)
+	return start(t, limit, func(cmd *exec.Cmd) {
+		cmd.Env = append(os.Environ(), envChild+"=1")
+	}, exe, o.args()...)
+}
+
+// withPeer runs a child that is connected to the test, by a dial of ours if
+// weDial, otherwise by one of its own.
+func withPeer(t *testing.T, limit time.Duration, ip string, weDial bool, d rdmanet.Dialer, o peerOptions) (*program, *rdmanet.Conn) {
+	t.Helper()
+	if weDial {
+		o.listen = ip
+		p := startPeer(t, limit, o)
+		c := dial(t, d, p.line("listening on "))
+		p.line("connected")
+		return p, c
+	}
+	lc := rdmanet.ListenConfig{
+		ReadBuffer: d.ReadBuffer, WriteBuffer: d.WriteBuffer, KeepAlive: d.KeepAlive, KeepAliveConfig: d.KeepAliveConfig,
+		CloseTimeout: d.CloseTimeout,
+	}
+	l := listen(t, lc, ip)
+	o.dial = l.Addr().String()
+	p := startPeer(t, limit, o)
+	c := accept(t, l)
+	p.line("connected")
+	return p, c
+}
+
+// childMain is what a child does; the result is its exit status.
+func childMain(args []string) int {
+	var o peerOptions
+	if err := o.flags().Parse(args); err != nil {
+		return 2
+	}
+	go func() {
+		untilParentEnds()
+		os.Exit(5)
+	}()
+	c, err := o.connect()
+	if err != nil {
+		fmt.Println("connect:", err)
+		return 3
+	}
+	fmt.Println("connected")
+	if err := o.behave(c); err != nil {
+		fmt.Println(o.do+":", err)
+		return 4
+	}
+	return 0
+}
+
+func (o *peerOptions) connect() (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if o.dial != "" {
+		d := rdmanet.Dialer{Provider: rdmanet.Verbs, ReadBuffer: o.buffer, WriteBuffer: o.buffer, CloseTimeout: o.closeT}
+		return d.DialContext(ctx, "rdma", o.dial)
+	}
+	lc := rdmanet.ListenConfig{Provider: rdmanet.Verbs, ReadBuffer: o.buffer, WriteBuffer: o.buffer, CloseTimeout: o.closeT}
+	l, err := lc.Listen(ctx, "rdma", o.listen)
+	if err != nil {
+		return nil, err
+	}
+	fmt.Println("listening on", l.Addr())
+	if o.do == "echo-all" {
+		err := echoAll(l)
+		return nil, err
+	}
+	defer l.Close()
+	if err := l.(*rdmanet.Listener).SetDeadline(time.Now().Add(patience)); err != nil {
+		return nil, err
+	}
+	return l.Accept()
+}
+
+// behave does what a child is for.
+func (o *peerOptions) behave(c net.Conn) error {
+	switch o.do {
+	case "hold": // neither read nor write
+		select {}
+	case "read": // read and never write
+		_, err := io.Copy(io.Discard, struct{ io.Reader }{c})
+		return err
+	case "echo":
+		_, err := io.CopyBuffer(struct{ io.Writer }{c}, struct{ io.Reader }{c}, make([]byte, 64<<10))
+		return errors.Join(err, c.Close())
+	case "send": // for ever
+		return newPattern(1, 1<<62).send(c, 64<<10)
+	case "close": // write, close at once, and exit
+		if err := newPattern(1, o.size).send(c, 300_000); err != nil {
+			return err
+		}
+		return c.Close()
+	}
+	return fmt.Errorf("unknown behaviour %q", o.do)
+}
+
+// untilParentEnds returns when the test is over: start holds the other end of
+// standard input.
+func untilParentEnds() { io.Copy(io.Discard, os.Stdin) }
+
+// echoAll echoes on every connection until the listener is closed. That it can
+// take no more for the moment is said on standard output.
+func echoAll(l net.Listener) error {
+	for {
+		c, err := l.Accept()
+		var ne interface{ Temporary() bool }
+		switch {
+		case err == nil:
+		case errors.As(err, &ne) && ne.Temporary():
+			fmt.Println("accept:", err)
+			continue
+		default:
+			return err
+		}
+		go func() {
+			defer c.Close()
+			io.CopyBuffer(struct{ io.Writer }{c}, struct{ io.Reader }{c}, make([]byte, 64<<10))
+		}()
+	}
+}
