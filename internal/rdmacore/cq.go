@@ -123,12 +123,14 @@ func (cq *completionQueue) Wake() {
 }
 
 func (cq *completionQueue) Destroy() error {
-	cq.file.Close()
-	// ibv_destroy_cq waits until all events taken are acknowledged; they are
+	// ibv_destroy_cq waits until all events taken are acknowledged. They are
 	// here, all at once, since an acknowledgement takes a lock.
-	if code := C.rn_destroy_cq(cq.c, C.uint(cq.unacked)); code != 0 {
+	unacked := C.uint(cq.unacked)
+	cq.unacked = 0
+	if code := C.rn_destroy_cq(cq.c, unacked); code != 0 {
 		return callError("ibv_destroy_cq", code)
 	}
+	cq.file.Close()
 	cq.dev.done()
 	return nil
 }

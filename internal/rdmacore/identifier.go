@@ -32,9 +32,10 @@ type identifier struct {
 	c      *C.struct_rn_cm_id
 	qp     *queuePair // nil before CreateQP and after the queue pair's Destroy
 
-	// dev is the device, once it has been asked for. The reader of events
-	// looks at it.
-	dev atomic.Pointer[device]
+	// dev is the device, once it has been asked for, and removed that an
+	// event has said that it is gone. The reader of events looks at them.
+	dev     atomic.Pointer[device]
+	removed atomic.Bool
 	// connecting is set from Connect or Accept until an event has told how
 	// that has ended.
 	connecting atomic.Bool
@@ -257,21 +258,22 @@ func (id *identifier) device() (*device, error) {
 		return d, nil
 	}
 	if id.c.verbs == nil {
-		return nil, &UnavailableError{
-			Reason: "the connection manager has found no device for the address",
-			Err:    syscall.ENODEV,
-		}
+		return nil, &Error{Call: "rdma_cm_id", Code: int(syscall.ENODEV), Hint: "no RDMA device stands behind the address"}
 	}
 	d, err := id.p.devices.find(id.c.verbs)
 	if err != nil {
 		return nil, err
 	}
 	id.dev.Store(d)
+	if id.removed.Load() { // the event came before the device was known
+		id.p.devices.removed(d)
+	}
 	return d, nil
 }
 
 // deviceRemoved is called by the reader of events.
 func (id *identifier) deviceRemoved() {
+	id.removed.Store(true)
 	if d := id.dev.Load(); d != nil {
 		id.p.devices.removed(d)
 	}

@@ -4,6 +4,7 @@ package rdmacore
 
 import (
 	"context"
+	"net"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -50,7 +51,11 @@ func addLink(t testing.TB, name string) (remove func() error) {
 		t.Skip("making a device needs iproute2's rdma")
 	}
 	require.NoError(t, run(t, ip, "link", "add", ownNetdev, "type", "dummy"))
-	t.Cleanup(func() { run(t, ip, "link", "del", ownNetdev) })
+	t.Cleanup(func() {
+		if _, err := net.InterfaceByName(ownNetdev); err == nil {
+			run(t, ip, "link", "del", ownNetdev)
+		}
+	})
 	require.NoError(t, run(t, ip, "addr", "add", ownAddr+"/24", "dev", ownNetdev))
 	require.NoError(t, run(t, ip, "link", "set", ownNetdev, "up"))
 	require.NoError(t, run(t, "rdma", "link", "add", ownLink, "type", kind, "netdev", ownNetdev))
