@@ -255,8 +255,7 @@ func (r *rawPeer) entry(i int) Segment {
 	return parseEntry(b[:], r.order)
 }
 
-// setEntryLen sets the length of an entry of this peer's target SGL, and its
-// address.
+// setEntry sets the address and the length of an entry of this peer's target SGL.
 func (r *rawPeer) setEntry(i int, addr uint64, n uint32) {
 	var b [sglEntrySize]byte
 	putEntry(b[:], r.order, Segment{Addr: addr, Len: n})

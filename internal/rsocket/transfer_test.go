@@ -17,23 +17,43 @@ import (
 	"github.com/rdmanet/rdmanet/internal/verbs"
 )
 
-// A pattern is an endless stream of bytes that tells its position.
-type pattern struct{ pos uint64 }
+// A pattern is an endless stream of bytes that tells its position, but for a
+// multiple of its period, which is prime.
+type pattern struct{ pos int }
+
+const period = 65521
+
+var patternBytes = func() (b [period]byte) {
+	r := rand.New(rand.NewPCG(1, 1))
+	for i := range b {
+		b[i] = byte(r.Uint32())
+	}
+	return b
+}()
 
 func (p *pattern) fill(b []byte) {
-	for i := range b {
-		b[i] = byte(p.pos*0x9e3779b97f4a7c15>>56) ^ byte(p.pos)
-		p.pos++
+	for len(b) > 0 {
+		n := copy(b, patternBytes[p.pos%period:])
+		p.pos += n
+		b = b[n:]
 	}
 }
 
 // check reports the position of the first byte that does not belong there.
 func (p *pattern) check(b []byte) error {
-	for i, c := range b {
-		if want := byte(p.pos*0x9e3779b97f4a7c15>>56) ^ byte(p.pos); c != want {
-			return fmt.Errorf("byte %d is %#x, want %#x (%d bytes before it in this read)", p.pos, c, want, i)
+	read := len(b)
+	for len(b) > 0 {
+		want := patternBytes[p.pos%period:]
+		want = want[:min(len(want), len(b))]
+		if !bytes.Equal(want, b[:len(want)]) {
+			for i := range want {
+				if b[i] != want[i] {
+					return fmt.Errorf("byte %d is %#x, want %#x (%d of %d bytes before the end of this read)", p.pos+i, b[i], want[i], len(b)-i, read)
+				}
+			}
 		}
-		p.pos++
+		p.pos += len(want)
+		b = b[len(want):]
 	}
 	return nil
 }
@@ -65,13 +85,13 @@ func readSizes(r io.Reader, size func() int) (int, error) {
 	for {
 		n, err := r.Read(buf[:min(size(), len(buf))])
 		if e := p.check(buf[:n]); e != nil {
-			return int(p.pos), e
+			return p.pos, e
 		}
 		if err == io.EOF {
-			return int(p.pos), nil
+			return p.pos, nil
 		}
 		if err != nil {
-			return int(p.pos), err
+			return p.pos, err
 		}
 	}
 }
