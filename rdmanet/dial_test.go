@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -78,17 +79,21 @@ func (on target) deadAddr(t *testing.T) string {
 func TestDialTimeout(t *testing.T) { eachTarget(t, testDialTimeout) }
 
 func testDialTimeout(t *testing.T, on target) {
+	const limit = 300 * time.Millisecond
 	dead := on.deadAddr(t)
+	var took []time.Duration
 	for range 5 {
 		begin := time.Now()
-		_, err := on.dialer(300*time.Millisecond).Dial("rdma", dead)
-		took := time.Since(begin)
-		t.Log(took, err)
+		_, err := on.dialer(limit).Dial("rdma", dead)
+		took = append(took, time.Since(begin))
+		t.Log(err)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.True(t, requireOpError(t, err, "dial").Timeout())
-		require.Less(t, took, 350*time.Millisecond)
-		require.GreaterOrEqual(t, took, 300*time.Millisecond)
 	}
+	slices.Sort(took)
+	t.Log(took)
+	require.GreaterOrEqual(t, took[0], limit)
+	require.Less(t, took[2], limit+50*time.Millisecond, "the median: a machine may be busy")
 }
 
 // TestDialCanceled cancels as each stage begins, and in the middle of the
@@ -213,7 +218,7 @@ func testDialIB(t *testing.T, on target) {
 	require.ErrorContains(t, err, "not InfiniBand")
 	_, err = on.dialer(5*time.Second).Dial("ib", "0x1234")
 	t.Log(err)
-	require.ErrorContains(t, err, "LocalAddr")
+	require.ErrorContains(t, err, "needs a local address")
 }
 
 // requireOpError checks the outer shape of an error and returns it.

@@ -36,9 +36,9 @@ func eventErrno(ev Event) syscall.Errno {
 }
 
 // eventCause is the errno of a failing event together with what the provider
-// says about it.
+// says about it, which may well be the same.
 func eventCause(errno syscall.Errno, ev Event) error {
-	if ev.Err == nil {
+	if ev.Err == nil || errnoOf(ev.Err) == errno {
 		return errno
 	}
 	return fmt.Errorf("%w: %w", errno, ev.Err)
