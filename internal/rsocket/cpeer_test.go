@@ -83,7 +83,7 @@ func (c *cPeer) updateCredits() {
 	}
 	c.ctrl += c.twoSlots
 	var b [sglEntrySize]byte
-	putEntry(b[:], byteOrder(c.us.BigEndian), Segment{c.mem.Addr() + 64 + uint64(c.rbufX), c.mem.RKey(), uint32(half)})
+	endian(c.us.BigEndian).putEntry(b[:], Segment{c.mem.Addr() + 64 + uint64(c.rbufX), c.mem.RKey(), uint32(half)})
 	c.message(m, b[:], c.us.SGL.Addr+uint64(c.remoteSGE*sglEntrySize), c.us.SGL.Key)
 	c.rbufAvail -= half
 	c.rbufX = (c.rbufX + half) % c.size

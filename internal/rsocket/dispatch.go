@@ -110,7 +110,7 @@ func (s *Stream) readMessage(wc *verbs.WC) (m message, written int, err error) {
 		return 0, 0, protocolErrorf("it sent a message of %d bytes, want %d", wc.ByteLen, msgSize)
 	}
 	at := int(wc.ID&^recvID) * msgSize
-	return message(s.peerOrder.Uint32(s.inbox.buf[at:])), -1, nil
+	return message(s.peerOrder.uint32(s.inbox.buf[at:])), -1, nil
 }
 
 // dispatch acts on a message. written is how many bytes were written with it, -1
@@ -174,7 +174,7 @@ func (s *Stream) takeWindow() error {
 	for i := range entry {
 		binary.NativeEndian.PutUint32(b[i*4:], atomic.LoadUint32(&entry[i]))
 	}
-	w := parseEntry(b[:], s.order)
+	w := s.order.entry(b[:])
 	if w.Len == 0 {
 		return nil
 	}

@@ -138,6 +138,7 @@ const (
 	// trip between two hosts takes, somewhat less than going to sleep and
 	// being woken costs.
 	spinTime = 20 * time.Microsecond
+	maxPolls = 1000 // where the clock stands still
 	maxScore = 8
 	spinTry  = 32 // of so many waits that begin without a spin, one does
 )
@@ -162,7 +163,7 @@ func (sp *spinner) run(s *Stream, w *waiter) bool {
 			sp.score = min(sp.score+2, maxScore)
 			return true
 		}
-		if i%4 == 0 && time.Since(start) > spinTime {
+		if i == maxPolls || i%4 == 0 && time.Since(start) > spinTime {
 			sp.score = max(sp.score-1, 0)
 			return false
 		}

@@ -69,25 +69,50 @@ func (m message) String() string {
 // in the byte order of the host whose SGL it is.
 const sglEntrySize = 16
 
-// putEntry writes an SGL entry for a host of the given byte order.
-func putEntry(b []byte, order binary.ByteOrder, w Segment) {
-	order.PutUint64(b, w.Addr)
-	order.PutUint32(b[8:], w.Key)
-	order.PutUint32(b[12:], w.Len)
+// An endian is a host's byte order. It is not a binary.ByteOrder, because what is
+// handed to a method of an interface is allocated.
+type endian bool
+
+const (
+	littleEndian endian = false
+	bigEndian    endian = true
+)
+
+var hostEndian = endian(binary.NativeEndian.Uint16([]byte{0, 1}) == 1)
+
+func (e endian) uint32(b []byte) uint32 {
+	if e == bigEndian {
+		return binary.BigEndian.Uint32(b)
+	}
+	return binary.LittleEndian.Uint32(b)
 }
 
-// parseEntry reads an SGL entry of a host of the given byte order.
-func parseEntry(b []byte, order binary.ByteOrder) Segment {
-	return Segment{
-		Addr: order.Uint64(b),
-		Key:  order.Uint32(b[8:]),
-		Len:  order.Uint32(b[12:]),
+func (e endian) putUint32(b []byte, v uint32) {
+	if e == bigEndian {
+		binary.BigEndian.PutUint32(b, v)
+	} else {
+		binary.LittleEndian.PutUint32(b, v)
 	}
 }
 
-func byteOrder(bigEndian bool) binary.ByteOrder {
-	if bigEndian {
-		return binary.BigEndian
+// entry reads an SGL entry.
+func (e endian) entry(b []byte) Segment {
+	s := Segment{Key: e.uint32(b[8:]), Len: e.uint32(b[12:])}
+	if e == bigEndian {
+		s.Addr = binary.BigEndian.Uint64(b)
+	} else {
+		s.Addr = binary.LittleEndian.Uint64(b)
 	}
-	return binary.LittleEndian
+	return s
+}
+
+// putEntry writes an SGL entry.
+func (e endian) putEntry(b []byte, s Segment) {
+	if e == bigEndian {
+		binary.BigEndian.PutUint64(b, s.Addr)
+	} else {
+		binary.LittleEndian.PutUint64(b, s.Addr)
+	}
+	e.putUint32(b[8:], s.Key)
+	e.putUint32(b[12:], s.Len)
 }

@@ -45,17 +45,17 @@ func FuzzMessage(f *testing.F) {
 
 func FuzzEntry(f *testing.F) {
 	var b [sglEntrySize]byte
-	putEntry(b[:], byteOrder(true), Segment{Addr: 1 << 40, Key: 2, Len: 3})
+	bigEndian.putEntry(b[:], Segment{Addr: 1 << 40, Key: 2, Len: 3})
 	f.Add(b[:], true)
 	f.Add(b[:], false)
-	f.Fuzz(func(t *testing.T, b []byte, bigEndian bool) {
+	f.Fuzz(func(t *testing.T, b []byte, big bool) {
 		if len(b) < sglEntrySize {
 			return
 		}
-		order := byteOrder(bigEndian)
-		w := parseEntry(b, order)
+		order := endian(big)
+		w := order.entry(b)
 		var again [sglEntrySize]byte
-		putEntry(again[:], order, w)
+		order.putEntry(again[:], w)
 		require.Equal(t, b[:sglEntrySize], again[:])
 		if checkWindow(w) == nil {
 			require.NotZero(t, w.Len)

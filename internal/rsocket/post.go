@@ -65,7 +65,7 @@ func (s *Stream) postGrant(offset, n int) {
 		NumSGE:     1,
 	}
 	at := s.ctrlSlot(s.sq.posted)
-	putEntry(s.ctrl.buf[at:], s.peerOrder, Segment{
+	s.peerOrder.putEntry(s.ctrl.buf[at:], Segment{
 		Addr: s.readRing.addr + uint64(offset),
 		Key:  s.readRing.key,
 		Len:  uint32(n),
@@ -117,7 +117,7 @@ func (s *Stream) postWrite(m message, n int) {
 func (s *Stream) prepareSend(wr *verbs.SendWR, m message) {
 	id := s.sq.add(0)
 	at := s.ctrlSlot(id)
-	s.order.PutUint32(s.ctrl.buf[at:], uint32(m))
+	s.order.putUint32(s.ctrl.buf[at:], uint32(m))
 	*wr = verbs.SendWR{ID: id, Opcode: verbs.OpSend, NumSGE: 1}
 	s.ctrl.gather(&wr.SGE, int64(at), msgSize)
 	if msgSize <= s.inline {

@@ -18,7 +18,7 @@ import (
 type rawPeer struct {
 	t         testing.TB
 	immediate bool
-	order     binary.ByteOrder
+	order     endian
 
 	pd    verbs.PD
 	cq    verbs.CQ
@@ -59,7 +59,7 @@ func (l *lab) connectRaw(cfg Config, rc rawConfig) (*end, *rawPeer) {
 		rc.depth = 384
 	}
 	r := &rawPeer{
-		t: t, order: byteOrder(rc.bigEndian), recvs: rc.recvs, size: rc.ring, win: 1,
+		t: t, order: endian(rc.bigEndian), recvs: rc.recvs, size: rc.ring, win: 1,
 		immediate: l.dev[1].Info().Transport.HasImmediate(),
 	}
 	var err error
@@ -166,7 +166,7 @@ func (r *rawPeer) message(m message, data []byte, addr uint64, key uint32) int {
 		n = 2
 	}
 	var b [msgSize]byte
-	r.order.PutUint32(b[:], uint32(m))
+	r.order.putUint32(b[:], uint32(m))
 	r.send(b[:], uint64(m)|1<<62)
 	return n
 }
@@ -193,7 +193,7 @@ func (r *rawPeer) grant(limit uint16, w Segment) int {
 		return r.message(m, nil, 0, 0)
 	}
 	var b [sglEntrySize]byte
-	putEntry(b[:], byteOrder(r.us.BigEndian), w)
+	endian(r.us.BigEndian).putEntry(b[:], w)
 	at := r.us.SGL.Addr + uint64(r.win*sglEntrySize)
 	r.win = (r.win + 1) % sglEntries
 	return r.message(m, b[:], at, r.us.SGL.Key)
@@ -221,7 +221,7 @@ func (r *rawPeer) received(wc verbs.WC) message {
 		return message(wc.Imm)
 	}
 	at := 64 + r.size + int(wc.ID&^recvID)*msgSize
-	return message(r.order.Uint32(r.mem.Bytes()[at:]))
+	return message(r.order.uint32(r.mem.Bytes()[at:]))
 }
 
 // expect waits for the next message of our end, and posts a receive for another.
@@ -252,13 +252,13 @@ func (r *rawPeer) entry(i int) Segment {
 		word := (*uint32)(unsafe.Pointer(&r.mem.Bytes()[i*sglEntrySize+j]))
 		binary.NativeEndian.PutUint32(b[j:], atomic.LoadUint32(word))
 	}
-	return parseEntry(b[:], r.order)
+	return r.order.entry(b[:])
 }
 
 // setEntry sets the address and the length of an entry of this peer's target SGL.
 func (r *rawPeer) setEntry(i int, addr uint64, n uint32) {
 	var b [sglEntrySize]byte
-	putEntry(b[:], r.order, Segment{Addr: addr, Len: n})
+	r.order.putEntry(b[:], Segment{Addr: addr, Len: n})
 	for _, j := range []int{0, 4, 12} {
 		word := (*uint32)(unsafe.Pointer(&r.mem.Bytes()[i*sglEntrySize+j]))
 		atomic.StoreUint32(word, binary.NativeEndian.Uint32(b[j:]))

@@ -1,7 +1,6 @@
 package rsocket
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"runtime"
@@ -19,7 +18,7 @@ type Stream struct {
 	immediate bool // messages travel as immediate data, not as Sends
 	spinning  bool // waiting may begin with a spin
 	inline    int  // bytes of a write that are handed over with the request
-	order     binary.ByteOrder
+	order     endian
 
 	pool *Memory
 	mem  *block
@@ -42,7 +41,7 @@ type Stream struct {
 	rx    recvFlow
 	sq    sendQueue
 
-	peerOrder binary.ByteOrder // of the peer's SGL, and of its messages
+	peerOrder endian // of the peer's SGL, and of its messages
 	peerSGL   Segment
 	peerReads int    // Reads that may be outstanding towards the peer
 	heard     bool   // something has come from the peer
@@ -122,7 +121,7 @@ func Open(pool *Memory, mk func(verbs.PD, verbs.CQ, verbs.QPAttr) (verbs.QP, err
 		cfg:       cfg,
 		immediate: info.Transport.HasImmediate(),
 		spinning:  runtime.GOMAXPROCS(0) > 1,
-		order:     byteOrder(cfg.BigEndian || hostIsBigEndian),
+		order:     hostEndian || endian(cfg.BigEndian),
 		pool:      pool,
 		opsGone:   make(chan struct{}),
 	}
@@ -203,7 +202,7 @@ func (s *Stream) layOut(writeRing, ctrl, inbox int) {
 // Header is what the peer is told about this side.
 func (s *Stream) Header() Header {
 	return Header{
-		BigEndian: s.order == binary.ByteOrder(binary.BigEndian),
+		BigEndian: bool(s.order),
 		Credits:   uint16(s.cfg.RecvDepth),
 		SGL:       Segment{Addr: s.mem.remote.Addr(), Key: s.mem.remote.RKey(), Len: sglEntries},
 		Data:      Segment{Addr: s.readRing.addr, Key: s.readRing.key, Len: uint32(s.cfg.ReadBuffer / 2)},
@@ -227,7 +226,7 @@ func (s *Stream) Start(peer Header, peerReads int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.tx.init(peer)
-	s.peerOrder = byteOrder(peer.BigEndian)
+	s.peerOrder = endian(peer.BigEndian)
 	s.peerSGL = peer.SGL
 	s.peerReads = peerReads
 	s.state.started = true
@@ -349,5 +348,3 @@ func (s *Stream) Disconnected(cause error) {
 	s.state.cause = cause
 	s.wakeAll()
 }
-
-var hostIsBigEndian = binary.NativeEndian.Uint16([]byte{0, 1}) == 1

@@ -36,11 +36,12 @@ type QP struct {
 	vanished bool // nothing that is sent arrives, and nobody says so
 	told     bool // OnEvent has been called
 	closing  bool // the connection ends when the wire is empty
-	sq       []request
+	sq       fifo[request]
 	posted   int // requests that take a slot
 	unseen   int // of these, carried out without a completion
-	wire     []request
-	rq       []verbs.RecvWR
+	wire     fifo[request]
+	rq       fifo[verbs.RecvWR]
+	free     [][]byte // payload buffers not in use
 
 	// placing is held by whoever touches the memory of this queue pair
 	// from the peer's side.
@@ -122,7 +123,7 @@ func (q *QP) PostSend(wrs []verbs.SendWR) (int, error) {
 			return i, syscall.EINVAL
 		}
 		q.posted++
-		q.sq = append(q.sq, r)
+		q.sq.push(r)
 	}
 	q.cond.Broadcast()
 	return len(wrs), nil
@@ -157,9 +158,13 @@ func (q *QP) check(r *request) error {
 	return nil
 }
 
-// read reads the payload of a request.
+// read reads the payload of a request. Called with mu held.
 func (q *QP) read(r *request) []byte {
 	p := []byte{}
+	if n := len(q.free); n > 0 {
+		p = q.free[n-1][:0]
+		q.free = q.free[:n-1]
+	}
 	for _, e := range r.SGE[:r.NumSGE] {
 		p = append(p, q.pd.find(e.Addr, int(e.Length), e.LKey, false, 0)...)
 	}
@@ -174,7 +179,7 @@ func (q *QP) PostRecv(wrs []verbs.RecvWR) (int, error) {
 		if q.state == stateDestroyed {
 			return i, syscall.EINVAL
 		}
-		if len(q.rq) == q.attr.RecvDepth {
+		if q.rq.len() == q.attr.RecvDepth {
 			q.f.fault("receive queue of %d overflows", q.attr.RecvDepth)
 			return i, syscall.ENOMEM
 		}
@@ -182,7 +187,7 @@ func (q *QP) PostRecv(wrs []verbs.RecvWR) (int, error) {
 			q.cq.push(verbs.WC{ID: wr.ID, Status: verbs.WCWRFlushErr})
 			continue
 		}
-		q.rq = append(q.rq, wr)
+		q.rq.push(wr)
 	}
 	return len(wrs), nil
 }
@@ -207,13 +212,13 @@ func (q *QP) flush() {
 		return
 	}
 	q.state = stateError
-	for _, r := range q.sq {
-		q.cq.push(verbs.WC{ID: r.ID, Status: verbs.WCWRFlushErr})
+	for q.sq.len() > 0 {
+		q.cq.push(verbs.WC{ID: q.sq.pop().ID, Status: verbs.WCWRFlushErr})
 	}
-	for _, r := range q.rq {
-		q.cq.push(verbs.WC{ID: r.ID, Status: verbs.WCWRFlushErr})
+	for q.rq.len() > 0 {
+		q.cq.push(verbs.WC{ID: q.rq.pop().ID, Status: verbs.WCWRFlushErr})
 	}
-	q.sq, q.rq, q.wire = nil, nil, nil
+	q.wire.clear()
 	q.cond.Broadcast()
 }
 
@@ -240,14 +245,14 @@ func (q *QP) Disconnect() {
 		return
 	}
 	p.mu.Lock()
-	reset := len(p.wire) > 0 || len(p.sq) > 0
+	reset := p.wire.len() > 0 || p.sq.len() > 0
 	p.mu.Unlock()
 	q.mu.Lock()
 	q.closing = true
 	if reset {
-		q.wire = nil
+		q.wire.clear()
 	}
-	q.sq = nil
+	q.sq.clear()
 	q.cond.Broadcast()
 	q.mu.Unlock()
 	q.tell(nil)
@@ -274,7 +279,9 @@ func (q *QP) Destroy() error {
 		return fmt.Errorf("simqp: queue pair destroyed twice")
 	}
 	q.state = stateDestroyed
-	q.sq, q.rq, q.wire = nil, nil, nil
+	q.sq.clear()
+	q.rq.clear()
+	q.wire.clear()
 	q.cond.Broadcast()
 	q.mu.Unlock()
 	if p := q.peer; p != nil && !q.immediate() {

@@ -19,28 +19,27 @@ func (q *QP) send() {
 	}
 	for {
 		q.mu.Lock()
-		for q.state == stateReady && (len(q.sq) == 0 || len(q.wire) >= depth) {
+		for q.state == stateReady && (q.sq.len() == 0 || q.wire.len() >= depth) {
 			q.cond.Wait()
 		}
 		if q.state != stateReady {
 			q.mu.Unlock()
 			return
 		}
-		r := q.sq[0]
 		q.mu.Unlock()
 
 		q.dawdle(q.rand)
-		if r.payload == nil && r.Opcode != verbs.OpRead {
-			r.payload = q.read(&r)
-		}
 
 		q.mu.Lock()
-		if q.state != stateReady || len(q.sq) == 0 {
+		if q.state != stateReady || q.sq.len() == 0 {
 			q.mu.Unlock()
 			continue
 		}
-		q.sq = q.sq[1:]
-		q.wire = append(q.wire, r)
+		r := q.sq.pop()
+		if r.payload == nil && r.Opcode != verbs.OpRead {
+			r.payload = q.read(&r)
+		}
+		q.wire.push(r)
 		q.cond.Broadcast()
 		q.mu.Unlock()
 		if !q.immediate() && r.Opcode != verbs.OpRead {
@@ -79,8 +78,12 @@ func (q *QP) carry() {
 			return
 		}
 		q.mu.Lock()
-		if len(q.wire) > 0 {
-			q.wire = q.wire[1:]
+		if q.wire.len() > 0 {
+			q.wire.pop()
+		}
+		if r.payload != nil {
+			q.free = append(q.free, r.payload)
+			r.payload = nil
 		}
 		q.cond.Broadcast()
 		q.mu.Unlock()
@@ -117,11 +120,11 @@ func (q *QP) next(eager bool) (request, action) {
 		switch {
 		case q.state != stateReady:
 			return request{}, stop
-		case q.vanished && q.immediate() && len(q.wire) > 0:
-			return q.wire[0], unanswered
-		case !q.vanished && len(q.wire) > 0:
-			return q.wire[0], carryOut
-		case q.closing && len(q.wire) == 0:
+		case q.vanished && q.immediate() && q.wire.len() > 0:
+			return q.wire.front(), unanswered
+		case !q.vanished && q.wire.len() > 0:
+			return q.wire.front(), carryOut
+		case q.closing && q.wire.len() == 0:
 			return request{}, finish
 		case eager:
 			return request{}, idle
@@ -259,13 +262,11 @@ func (q *QP) deliver(r *request, random *rand.Rand) verbs.WCStatus {
 func (q *QP) takeReceive() (verbs.RecvWR, bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if len(q.rq) == 0 {
+	if q.rq.len() == 0 {
 		if q.state == stateReady && !q.closing {
 			q.f.fault("%s: a message arrives and no receive is posted", q.dev.name)
 		}
 		return verbs.RecvWR{}, false
 	}
-	r := q.rq[0]
-	q.rq = q.rq[1:]
-	return r, true
+	return q.rq.pop(), true
 }
