@@ -10,7 +10,10 @@ import (
 
 // ListenConfig holds the options of a listener. The zero value is ready.
 type ListenConfig struct {
-	// Provider is what connections are accepted on.
+	// Provider is what connections are accepted on. With Auto these are RDMA
+	// devices and the software NIC, on one port. Where the address is that
+	// of an iWARP device, the device takes it alone: software NICs and
+	// devices speak the same there.
 	Provider Provider
 
 	// ReadBuffer and WriteBuffer are the bytes of registered memory of each
@@ -68,15 +71,11 @@ func (lc *ListenConfig) listen(ctx context.Context, network, address string) (*L
 	if err != nil {
 		return nil, err
 	}
-	m, err := manager(lc.Provider)
-	if err != nil {
-		return nil, err
-	}
 	cfg := endpointConfig{
 		readBuffer: lc.ReadBuffer, writeBuffer: lc.WriteBuffer,
 		keepAlive: keepAlive(lc.KeepAlive, lc.KeepAliveConfig), closeTimeout: lc.CloseTimeout,
 	}
-	inner, err := m.Listen(ctx, cm.ListenRequest{
+	inner, err := listenProviders(ctx, lc.Provider.choices(fam), cm.ListenRequest{
 		Network:          fam,
 		Host:             host,
 		Service:          service,
@@ -93,7 +92,7 @@ func (lc *ListenConfig) listen(ctx context.Context, network, address string) (*L
 
 // Listener accepts connections. All its methods may be called concurrently.
 type Listener struct {
-	inner *cm.Listener
+	inner acceptor
 	addr  net.Addr
 }
 
@@ -135,6 +134,8 @@ func (l *Listener) Addr() net.Addr { return l.addr }
 
 // SetDeadline sets the deadline of Accept. The zero time means none.
 func (l *Listener) SetDeadline(t time.Time) error {
-	l.inner.SetDeadline(t)
+	if err := l.inner.SetDeadline(t); err != nil {
+		return &net.OpError{Op: opSet, Net: netName, Addr: l.addr, Err: err}
+	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"time"
 
 	"github.com/rdmanet/rdmanet/internal/cm"
 	"github.com/rdmanet/rdmanet/internal/iwarp"
@@ -51,12 +52,23 @@ func (p *Provider) UnmarshalText(text []byte) error {
 	return fmt.Errorf("unknown provider %q (auto, verbs or software)", text)
 }
 
-// managers holds the connection manager of each provider. A provider that could
-// not be opened is tried again next time: a device may have come.
+// managers holds the connection manager of each provider, and why a provider
+// could not be opened: after openAgain that is tried anew, since a device may
+// have come.
 var managers struct {
 	sync.Mutex
-	of map[Provider]*cm.Manager
+	of     map[Provider]*cm.Manager
+	failed map[Provider]failure
 }
+
+type failure struct {
+	err  error
+	when time.Time
+}
+
+// openAgain spares a dial that falls back on the software NIC most of the time
+// that it takes to find no device.
+const openAgain = time.Second
 
 // providerVariable is the environment variable that stands in for Auto.
 const providerVariable = "RDMANET_PROVIDER"
@@ -87,13 +99,20 @@ func manager(p Provider) (*cm.Manager, error) {
 	if m := managers.of[p]; m != nil {
 		return m, nil
 	}
-	provider, err := open(p)
-	if err != nil {
-		return nil, &unavailableError{p, err}
+	if f, ok := managers.failed[p]; ok && time.Since(f.when) < openAgain {
+		return nil, f.err
 	}
 	if managers.of == nil {
 		managers.of = make(map[Provider]*cm.Manager)
+		managers.failed = make(map[Provider]failure)
 	}
+	provider, err := open(p)
+	if err != nil {
+		err = &unavailableError{p, err}
+		managers.failed[p] = failure{err, time.Now()}
+		return nil, err
+	}
+	delete(managers.failed, p)
 	m := cm.NewManager(provider)
 	managers.of[p] = m
 	return m, nil

@@ -18,7 +18,7 @@ func listen(ctx context.Context, opt options) (net.Listener, error) {
 }
 
 // listenSomewhere listens on -listen, or on the first address of this host that
-// the provider can listen on.
+// the provider can listen on. Loopback comes last: devices do not have it.
 func listenSomewhere(ctx context.Context, opt options) (net.Listener, error) {
 	if opt.listen != "" {
 		return listen(ctx, opt)
@@ -27,13 +27,19 @@ func listenSomewhere(ctx context.Context, opt options) (net.Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	var first error
+	var hosts, loopback []string
 	for _, ifaddr := range ifaddrs {
-		ipnet, ok := ifaddr.(*net.IPNet)
-		if !ok || ipnet.IP.IsLinkLocalUnicast() || ipnet.IP.IsLoopback() && opt.provider != rdmanet.Software {
-			continue
+		switch ipnet, ok := ifaddr.(*net.IPNet); {
+		case !ok || ipnet.IP.IsLinkLocalUnicast():
+		case ipnet.IP.IsLoopback():
+			loopback = append(loopback, ipnet.IP.String())
+		default:
+			hosts = append(hosts, ipnet.IP.String())
 		}
-		opt.listen = net.JoinHostPort(ipnet.IP.String(), "0")
+	}
+	var first error
+	for _, host := range append(hosts, loopback...) {
+		opt.listen = net.JoinHostPort(host, "0")
 		l, err := listen(ctx, opt)
 		if err == nil {
 			return l, nil

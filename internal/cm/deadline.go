@@ -5,32 +5,32 @@ import (
 	"time"
 )
 
-// A deadline is a channel that is closed when a moment has come which may be
+// A Deadline is a channel that is closed when a moment has come which may be
 // moved while somebody waits. The zero value is no deadline.
-type deadline struct {
+type Deadline struct {
 	mu    sync.Mutex
 	timer *time.Timer
 	over  chan struct{} // made when first needed
 	past  bool          // over is closed
 }
 
-// wait returns the channel that is closed at the deadline. It stays the right
+// Wait returns the channel that is closed at the deadline. It stays the right
 // one as long as the deadline has not passed.
-func (d *deadline) wait() <-chan struct{} {
+func (d *Deadline) Wait() <-chan struct{} {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.channel()
 }
 
-func (d *deadline) channel() chan struct{} {
+func (d *Deadline) channel() chan struct{} {
 	if d.over == nil {
 		d.over = make(chan struct{})
 	}
 	return d.over
 }
 
-// set moves the deadline; zero is none.
-func (d *deadline) set(t time.Time) {
+// Set moves the deadline; zero is none.
+func (d *Deadline) Set(t time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.timer != nil {

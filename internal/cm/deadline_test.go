@@ -20,35 +20,35 @@ func over(c <-chan struct{}) bool {
 
 func TestDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var d deadline
-		c := d.wait()
+		var d Deadline
+		c := d.Wait()
 		require.False(t, over(c), "none at first")
 
-		d.set(time.Now().Add(time.Second))
+		d.Set(time.Now().Add(time.Second))
 		time.Sleep(999 * time.Millisecond)
 		require.False(t, over(c))
 		time.Sleep(time.Millisecond)
 		require.True(t, over(c), "one who waits already is told")
-		require.True(t, over(d.wait()))
+		require.True(t, over(d.Wait()))
 
-		d.set(time.Time{})
-		require.False(t, over(d.wait()), "none again")
+		d.Set(time.Time{})
+		require.False(t, over(d.Wait()), "none again")
 
 		// Moved while somebody waits.
-		c = d.wait()
-		d.set(time.Now().Add(time.Second))
-		d.set(time.Now().Add(time.Minute))
+		c = d.Wait()
+		d.Set(time.Now().Add(time.Second))
+		d.Set(time.Now().Add(time.Minute))
 		time.Sleep(59 * time.Second)
 		require.False(t, over(c))
 		time.Sleep(time.Second)
 		require.True(t, over(c))
 
-		d.set(time.Now().Add(time.Second))
-		c = d.wait()
+		d.Set(time.Now().Add(time.Second))
+		c = d.Wait()
 		require.False(t, over(c))
-		d.set(time.Now().Add(-time.Second))
+		d.Set(time.Now().Add(-time.Second))
 		require.True(t, over(c), "past")
-		d.set(time.Now().Add(-time.Second))
-		require.True(t, over(d.wait()), "past twice")
+		d.Set(time.Now().Add(-time.Second))
+		require.True(t, over(d.Wait()), "past twice")
 	})
 }

@@ -96,7 +96,7 @@ type Listener struct {
 	broken    chan struct{} // closed when the listener has failed for good
 	brokenErr error         // why; set before broken is closed
 
-	deadline deadline
+	deadline Deadline
 }
 
 // Listen listens. The context bounds Listen only, not the listener.
@@ -165,7 +165,7 @@ func (l *Listener) SetDeadline(t time.Time) error {
 	if l.closed.Load() {
 		return net.ErrClosed
 	}
-	l.deadline.set(t)
+	l.deadline.Set(t)
 	return nil
 }
 
@@ -175,7 +175,7 @@ func (l *Listener) SetDeadline(t time.Time) error {
 // accept a peer, and with one that is not when the listener's device has gone.
 // It does not fail because of what a peer does.
 func (l *Listener) Accept() (*Connection, error) {
-	expired := l.deadline.wait()
+	expired := l.deadline.Wait()
 	if l.ctx.Err() != nil {
 		return nil, net.ErrClosed
 	}
@@ -208,7 +208,7 @@ func (l *Listener) Close() error {
 		return net.ErrClosed
 	}
 	l.cancel()
-	l.deadline.set(time.Time{})
+	l.deadline.Set(time.Time{})
 	t := time.NewTimer(closeWait)
 	defer t.Stop()
 	select {

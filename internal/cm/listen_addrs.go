@@ -115,9 +115,7 @@ func (m *Manager) bindOne(ctx context.Context, bd binding, port uint16, box *inb
 		if ctx.Err() != nil {
 			return &StageError{Stage: stage, Call: call, Addr: addr, Err: newContextError(ctx)}
 		}
-		errno := errnoOf(err)
-		return &StageError{Stage: stage, Call: call, Addr: addr, Errno: errno, Err: err,
-			Hint: hint(stage, errno, 0, addr, Addr{})}
+		return bindFailed(addr.AddrPort, stage, call, err)
 	}
 	id, err := m.provider.NewID()
 	if err != nil {
