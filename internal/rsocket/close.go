@@ -66,6 +66,7 @@ func (s *Stream) Linger(timeout time.Duration) error {
 	defer s.leave()
 	w := &s.closer
 	s.setDeadline(w, time.Now().Add(timeout))
+	s.poll()
 	s.await(w)
 	if w.timer != nil {
 		w.timer.Stop()

@@ -72,9 +72,9 @@ func (s *Stream) dispatchRecv(wc *verbs.WC) {
 		return
 	}
 	s.recvOwed++
-	s.heard = true
+	s.recvs++
 	s.heardFrom++
-	if s.state.failed != nil || s.state.peerClosed {
+	if s.state.violated || s.state.peerClosed {
 		return
 	}
 	m, written, err := s.readMessage(wc)

@@ -32,7 +32,7 @@ func (s *Stream) sendNudge() {
 	if !s.driving {
 		s.poll()
 	}
-	if s.heard || !s.canPost() || s.nudges == maxNudges {
+	if s.recvs > 0 || !s.canPost() || s.nudges == maxNudges {
 		return
 	}
 	if s.slots(1, lastReserve-1) {

@@ -44,7 +44,7 @@ type Stream struct {
 	peerOrder endian // of the peer's SGL, and of its messages
 	peerSGL   Segment
 	peerReads int    // Reads that may be outstanding towards the peer
-	heard     bool   // something has come from the peer
+	recvs     uint64 // messages received
 	heardFrom uint64 // signs of life from the peer
 
 	reserved   int    // slots that a Write under way has set aside
@@ -107,6 +107,7 @@ type state struct {
 	cause        error // why, if it said
 	lost         error // why nothing more will come: see settle
 	failed       error // an error that ended the connection
+	violated     bool  // it was a violation of the protocol by the peer
 }
 
 // Open builds the local side of a stream: memory from the pool, a completion
@@ -317,7 +318,7 @@ func (s *Stream) over() bool {
 func (s *Stream) canPost() bool {
 	st := &s.state
 	return st.established && !s.over() && st.failed == nil && !st.disconnected && !st.flushed && !s.state.discPosted &&
-		(s.immediate || !s.cfg.Acceptor || s.heard)
+		(s.immediate || !s.cfg.Acceptor || s.recvs > 0)
 }
 
 // fail ends the connection with an error, the first of which counts.
@@ -326,8 +327,8 @@ func (s *Stream) fail(err error) {
 		return
 	}
 	s.state.failed = err
-	var p *ProtocolError
-	if errors.As(err, &p) && s.qp != nil {
+	if _, ok := err.(*ProtocolError); ok {
+		s.state.violated = true
 		// The peer is to hear that it is over. That the device cannot
 		// even do that changes nothing.
 		_ = s.qp.SetError()

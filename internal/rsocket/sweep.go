@@ -115,13 +115,14 @@ func (s *Stream) sweep(now time.Time) (busy bool) {
 		return false
 	}
 	if !s.driving {
+		before := s.recvs
 		for range 8 {
 			if !s.poll() {
 				s.settle()
 				break
 			}
-			busy = true
 		}
+		busy = s.recvs != before
 		s.flush()
 		s.wakeReady()
 	}
