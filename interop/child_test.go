@@ -3,6 +3,7 @@
 package interop
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"flag"
@@ -11,6 +12,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"strings"
 	"testing"
 	"time"
 
@@ -39,6 +41,7 @@ type peerOptions struct {
 	size   int64
 	buffer int // ReadBuffer and WriteBuffer; 0 is the default
 	closeT time.Duration
+	keep   net.KeepAliveConfig // enabled if Idle is not 0
 }
 
 func (o *peerOptions) flags() *flag.FlagSet {
@@ -49,6 +52,9 @@ func (o *peerOptions) flags() *flag.FlagSet {
 	fs.Int64Var(&o.size, "size", 0, "")
 	fs.IntVar(&o.buffer, "buffer", 0, "")
 	fs.DurationVar(&o.closeT, "close-timeout", 0, "")
+	fs.DurationVar(&o.keep.Idle, "keepalive-idle", 0, "")
+	fs.DurationVar(&o.keep.Interval, "keepalive-interval", 0, "")
+	fs.IntVar(&o.keep.Count, "keepalive-count", 0, "")
 	return fs
 }
 
@@ -56,6 +62,7 @@ func (o *peerOptions) args() []string {
 	return []string{
 		"-dial", o.dial, "-listen", o.listen, "-do", o.do, "-size", fmt.Sprint(o.size),
 		"-buffer", fmt.Sprint(o.buffer), "-close-timeout", o.closeT.String(),
+		"-keepalive-idle", o.keep.Idle.String(), "-keepalive-interval", o.keep.Interval.String(), "-keepalive-count", fmt.Sprint(o.keep.Count),
 	}
 }
 
@@ -98,10 +105,13 @@ func childMain(args []string) int {
 	if err := o.flags().Parse(args); err != nil {
 		return 2
 	}
-	go func() {
-		untilParentEnds()
-		os.Exit(5)
-	}()
+	o.keep.Enable = o.keep.Idle != 0
+	if o.do != "ask" { // which reads its standard input
+		go func() {
+			io.Copy(io.Discard, os.Stdin)
+			os.Exit(5) // the test has gone
+		}()
+	}
 	c, err := o.connect()
 	if err != nil {
 		fmt.Println("connect:", err)
@@ -119,18 +129,17 @@ func (o *peerOptions) connect() (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	if o.dial != "" {
-		d := rdmanet.Dialer{Provider: rdmanet.Verbs, ReadBuffer: o.buffer, WriteBuffer: o.buffer, CloseTimeout: o.closeT}
+		d := rdmanet.Dialer{Provider: rdmanet.Verbs, ReadBuffer: o.buffer, WriteBuffer: o.buffer, CloseTimeout: o.closeT, KeepAliveConfig: o.keep}
 		return d.DialContext(ctx, "rdma", o.dial)
 	}
-	lc := rdmanet.ListenConfig{Provider: rdmanet.Verbs, ReadBuffer: o.buffer, WriteBuffer: o.buffer, CloseTimeout: o.closeT}
+	lc := rdmanet.ListenConfig{Provider: rdmanet.Verbs, ReadBuffer: o.buffer, WriteBuffer: o.buffer, CloseTimeout: o.closeT, KeepAliveConfig: o.keep}
 	l, err := lc.Listen(ctx, "rdma", o.listen)
 	if err != nil {
 		return nil, err
 	}
 	fmt.Println("listening on", l.Addr())
 	if o.do == "echo-all" {
-		err := echoAll(l)
-		return nil, err
+		return nil, echoAll(l, func(err error) { fmt.Println("accept:", err) })
 	}
 	defer l.Close()
 	if err := l.(*rdmanet.Listener).SetDeadline(time.Now().Add(patience)); err != nil {
@@ -152,6 +161,12 @@ func (o *peerOptions) behave(c net.Conn) error {
 		return errors.Join(err, c.Close())
 	case "send": // for ever
 		return newPattern(1, 1<<62).send(c, 64<<10)
+	case "dial-all": // what this process gets, and hold it
+		return dialAll(o.dial, c)
+	case "survive-read", "survive-write", "survive-both":
+		return survive(c.(*rdmanet.Conn), strings.TrimPrefix(o.do, "survive-"))
+	case "ask": // what standard input says, line by line, and print the answers
+		return ask(c)
 	case "close": // write, close at once, and exit
 		if err := newPattern(1, o.size).send(c, 300_000); err != nil {
 			return err
@@ -161,20 +176,35 @@ func (o *peerOptions) behave(c net.Conn) error {
 	return fmt.Errorf("unknown behaviour %q", o.do)
 }
 
-// untilParentEnds returns when the test is over: start holds the other end of
-// standard input.
-func untilParentEnds() { io.Copy(io.Discard, os.Stdin) }
+// ask sends lines of standard input and prints what comes back.
+func ask(c net.Conn) error {
+	answers := bufio.NewReader(c)
+	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
+		if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
+			return err
+		}
+		if _, err := c.Write(append(lines.Bytes(), '\n')); err != nil {
+			return err
+		}
+		answer, err := answers.ReadString('\n')
+		if err != nil {
+			return err
+		}
+		fmt.Print("answer: ", answer)
+	}
+	return c.Close()
+}
 
-// echoAll echoes on every connection until the listener is closed. That it can
-// take no more for the moment is said on standard output.
-func echoAll(l net.Listener) error {
+// echoAll echoes on every connection until the listener is closed. temporary is
+// told when it can take no more for the moment.
+func echoAll(l net.Listener, temporary func(error)) error {
 	for {
 		c, err := l.Accept()
 		var ne interface{ Temporary() bool }
 		switch {
 		case err == nil:
 		case errors.As(err, &ne) && ne.Temporary():
-			fmt.Println("accept:", err)
+			temporary(err)
 			continue
 		default:
 			return err

@@ -87,7 +87,7 @@ func TestCloseWhilePeerDoesNotRead(t *testing.T) {
 				a, b = b, a
 			}
 			sent := newPattern(1, 1<<30)
-			fill(t, a, sent)
+			require.NoError(t, fill(a, sent))
 			waiting := background(func() (int64, error) {
 				// It may be part of what Close sends: it is counted.
 				buf := make([]byte, 100_000)
@@ -125,7 +125,7 @@ func TestCloseWhilePeerIsStopped(t *testing.T) {
 	for _, weDial := range []bool{true, false} {
 		t.Run(roleName(weDial), func(t *testing.T) {
 			p, c := withPeer(t, time.Minute, addrPort(dev.addr4, 0), weDial, rdmanet.Dialer{CloseTimeout: closeTimeout}, peerOptions{do: "hold"})
-			fill(t, c, newPattern(1, 1<<30))
+			require.NoError(t, fill(c, newPattern(1, 1<<30)))
 			p.stop()
 			begin := time.Now()
 			within(t, closeTimeout+patience, "Close", func() {

@@ -110,7 +110,7 @@ func reading(t *testing.T, c *rdmanet.Conn) <-chan result {
 // writing is a Write that waits, because nothing more fits.
 func writing(t *testing.T, c *rdmanet.Conn) <-chan result {
 	t.Helper()
-	fill(t, c, newPattern(1, 1<<30))
+	require.NoError(t, fill(c, newPattern(1, 1<<30)))
 	op := background(func() (int64, error) {
 		n, err := c.Write(make([]byte, 1<<20))
 		return int64(n), err

@@ -1,0 +1,195 @@
+//go:build linux
+
+package interop
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/rdmanet/rdmanet/rdmanet"
+)
+
+// vanishKeepAlive finds a vanished peer after four seconds.
+var vanishKeepAlive = net.KeepAliveConfig{Enable: true, Idle: time.Second, Interval: time.Second, Count: 3}
+
+// vanishLimit is what a Read or Write may take until it says so: the keepalive's
+// own time, twice the second between two looks at a connection, and some for a
+// machine that is emulated.
+const vanishLimit = (1+1*3)*time.Second + 2*time.Second + 3*time.Second
+
+// TestVanish cuts the wire between two hosts for good, with connections in every
+// state at once. No packet says so. Each Read and Write that waits must end with a
+// time-out in the time that the keepalive says, and Close in its own time.
+func TestVanish(t *testing.T) {
+	dev := needDevice(t)
+	for _, tc := range []struct {
+		name string
+		cut  func(*wire)
+	}{
+		{"link down", (*wire).down},
+		{"packets lost", (*wire).lose},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := newWire(t, dev)
+			var survivors []*survivor
+			for _, state := range []string{"read", "write", "both"} {
+				for _, dials := range []bool{true, false} {
+					survivors = append(survivors, newSurvivor(t, w, state, dials))
+				}
+			}
+			for _, s := range survivors {
+				s.line("waiting")
+			}
+			cut := time.Now()
+			tc.cut(w)
+			for _, s := range survivors {
+				s.requireTimeouts(cut)
+			}
+		})
+	}
+}
+
+// A survivor is the process at the near end of the wire.
+type survivor struct {
+	*program
+	t    *testing.T
+	name string
+	ops  []string
+}
+
+func newSurvivor(t *testing.T, w *wire, state string, dials bool) *survivor {
+	t.Helper()
+	const limit = 90 * time.Second
+	s := &survivor{t: t, name: roleName(dials) + ", " + state, ops: []string{state}}
+	if state == "both" {
+		s.ops = []string{"read", "write"}
+	}
+	near := peerOptions{do: "survive-" + state, keep: vanishKeepAlive, closeT: 2 * time.Second}
+	far := peerOptions{do: "hold"}
+	if dials {
+		far.listen = addrPort(w.far, 0)
+		near.dial = startPeer(t, limit, far).line("listening on ")
+		s.program = startPeer(t, limit, near)
+	} else {
+		near.listen = addrPort(w.near, 0)
+		s.program = startPeer(t, limit, near)
+		far.dial = s.line("listening on ")
+		startPeer(t, limit, far)
+	}
+	return s
+}
+
+// requireTimeouts checks what the survivor says.
+func (s *survivor) requireTimeouts(cut time.Time) {
+	s.t.Helper()
+	for range s.ops {
+		text := s.line("ended: ")
+		s.t.Logf("%s: %s", s.name, text)
+		var op string
+		var at int64
+		_, err := fmt.Sscanf(text, "%s %d", &op, &at)
+		require.NoError(s.t, err)
+		after := time.Unix(0, at).Sub(cut)
+		s.t.Logf("%s: %s ended after %v", s.name, op, after.Round(time.Millisecond))
+		require.Contains(s.t, s.ops, op)
+		require.Contains(s.t, text, "timeout=true", s.name)
+		require.Contains(s.t, text, "ETIMEDOUT=true", s.name)
+		require.Greater(s.t, after, time.Duration(0), s.name)
+		require.Less(s.t, after, vanishLimit, s.name)
+	}
+	s.t.Logf("%s: closed %s", s.name, s.line("closed "))
+	s.wait()
+}
+
+// survive is the child's part: the operations wait, and how they end is printed.
+func survive(c *rdmanet.Conn, state string) error {
+	type ended struct {
+		op string
+		result
+	}
+	ends := make(chan ended, 2)
+	begin := func(op string, f func([]byte) (int, error), size int) {
+		r := background(func() (int64, error) {
+			n, err := f(make([]byte, size))
+			return int64(n), err
+		})
+		go func() { ends <- ended{op, <-r} }()
+	}
+	count := 0
+	if state != "read" {
+		if err := fill(c, newPattern(1, 1<<30)); err != nil {
+			return fmt.Errorf("fill: %w", err)
+		}
+		begin("write", c.Write, 1<<20)
+		count++
+	}
+	if state != "write" {
+		begin("read", c.Read, 1)
+		count++
+	}
+	time.Sleep(100 * time.Millisecond)
+	fmt.Println("waiting")
+	for range count {
+		e := <-ends
+		fmt.Printf("ended: %s %d timeout=%v ETIMEDOUT=%v %v\n", e.op, e.at.UnixNano(), isTimeout(e.err), errors.Is(e.err, syscall.ETIMEDOUT), e.err)
+	}
+	begun := time.Now()
+	err := c.Close()
+	took := time.Since(begun)
+	fmt.Printf("closed in %v: %v\n", took.Round(time.Millisecond), err)
+	if took > 4*time.Second {
+		return errors.New("Close took longer than its time")
+	}
+	return nil
+}
+
+// TestOutage cuts the wire for a time that an idle connection's keepalive does not
+// notice. The connection must go on afterwards.
+func TestOutage(t *testing.T) {
+	dev := needDevice(t)
+	outage := sized(5*time.Second, 8*time.Second, 12*time.Second)
+	for _, tc := range []struct {
+		name      string
+		cut, mend func(*wire)
+	}{
+		{"link down", (*wire).down, (*wire).up},
+		{"packets lost", (*wire).lose, (*wire).keep},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if tc.name == "link down" && dev.iwarp() {
+				t.Skip("siw ends the connections of an interface that is taken down")
+			}
+			w := newWire(t, dev)
+			far := startPeer(t, 2*time.Minute, peerOptions{listen: addrPort(w.far, 0), do: "echo"})
+			near := startPeer(t, 2*time.Minute, peerOptions{dial: far.line("listening on "), do: "ask"})
+			for range 3 {
+				near.ask("a question\n")
+			}
+			tc.cut(w)
+			time.Sleep(outage)
+			tc.mend(w)
+			for range 3 {
+				near.ask("another question\n")
+			}
+			require.NoError(t, near.stdin.Close())
+			near.wait()
+			far.wait()
+		})
+	}
+}
+
+// ask has a child send a line, and checks the echo that it prints.
+func (p *program) ask(line string) {
+	p.t.Helper()
+	_, err := io.WriteString(p.stdin, line)
+	require.NoError(p.t, err)
+	require.Equal(p.t, strings.TrimSpace(line), p.line("answer: "))
+}
