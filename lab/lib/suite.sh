@@ -22,6 +22,7 @@ build_suite() {
 	local tree=${LAB_DIR%/*} keep
 	keep=$LAB_CACHE/bin-$(cache_key "$tree" "$race" -- /dev/null)
 	mkdir -p "$keep"
+	touch "$keep"
 	(
 		flock 7
 		cd "$tree" || exit 1
@@ -30,13 +31,18 @@ build_suite() {
 	) 7>"$keep/.lock"
 }
 
-go_flags() { if [ "$1" = 1 ]; then echo -race; fi; }
+# go_flags RACE prints the flags of every build. The state of the checkout stays out of the binaries:
+# each commit would link all of them again.
+go_flags() {
+	echo -buildvcs=false
+	if [ "$1" = 1 ]; then echo -race; fi
+}
 
 build_programs() {
 	local keep=$1 run=$2 race=$3 programs program
 	programs=$(go list -f '{{if eq .Name "main"}}{{.ImportPath}}{{end}}' ./...) || die "go list ./... fails"
 	for program in $programs; do
-		# shellcheck disable=SC2046 # no flag, or one
+		# shellcheck disable=SC2046 # a list
 		go build $(go_flags "$race") -o "$keep/${program##*/}" "$program" || die "$program does not build"
 		ln -f "$keep/${program##*/}" "$run/bin/"
 	done
@@ -66,7 +72,7 @@ build_tests() {
 		file=${file##"$module"}
 		file=${file//\//_}
 		[ -n "$file" ] || file=${module##*/}
-		# shellcheck disable=SC2046 # no flag, or one
+		# shellcheck disable=SC2046 # a list
 		go test -c $(go_flags "$race") -o "$keep/$file.test" "$path" || die "the tests of $path do not build"
 		ln -f "$keep/$file.test" "$run/bin/"
 		printf '%s\t%s\t%s\t%s\n' "$file.test" "$path" "${dir#"$tree"}" $needs >>"$run/tests"
