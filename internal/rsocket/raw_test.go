@@ -80,12 +80,17 @@ func (l *lab) connectRaw(cfg Config, rc rawConfig) (*end, *rawPeer) {
 	r.us, err = ParseHeader(e.PrivateData(), false)
 	require.NoError(t, err)
 	e.Start(r.header(rc), rc.reads)
+	r.qp.SpeaksFirst = true
 	r.qp.OnEvent = func(cause error) {
 		if r.cond != nil {
 			r.cond(cause)
 		}
 	}
-	simqp.Connect(e.qp, r.qp, rc.reads)
+	if rc.acceptor {
+		simqp.Connect(e.qp, r.qp, rc.reads)
+	} else {
+		simqp.Connect(r.qp, e.qp, rc.reads)
+	}
 	e.Established()
 	t.Cleanup(func() {
 		l.release(e)

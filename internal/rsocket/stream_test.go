@@ -56,3 +56,36 @@ func TestEcho(t *testing.T) {
 		})
 	})
 }
+
+// TestAcceptorSilent checks that an iWARP acceptor sends nothing before it has
+// heard from the dialer, whatever its application does. The simulation takes it
+// for a fault.
+func TestAcceptorSilent(t *testing.T) {
+	l := newLab(t, simqp.Options{Transport: verbs.IWARP})
+	a, b := l.open(0, Config{}), l.open(1, Config{})
+	defer func() { l.release(a); l.release(b) }()
+	h, err := ParseHeader(a.PrivateData(), false)
+	require.NoError(t, err)
+	b.Start(h, 1)
+	h, err = ParseHeader(b.PrivateData(), false)
+	require.NoError(t, err)
+	simqp.Connect(a.qp, b.qp, 1)
+	b.Established()
+	written := make(chan error)
+	go func() {
+		_, err := b.Write([]byte("banner"))
+		written <- err
+	}()
+	select {
+	case err := <-written:
+		t.Fatalf("written before the dialer is there: %v", err)
+	case <-time.After(20 * time.Millisecond):
+	}
+	a.Start(h, 1)
+	a.Established()
+	require.NoError(t, <-written)
+	p := make([]byte, 6)
+	_, err = io.ReadFull(a, p)
+	require.NoError(t, err)
+	require.Equal(t, "banner", string(p))
+}

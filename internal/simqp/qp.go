@@ -28,11 +28,16 @@ type QP struct {
 	// own. Set it before Connect.
 	OnEvent func(cause error)
 
+	// SpeaksFirst allows an iWARP acceptor to send before it has received,
+	// as C programs do. Set it before Connect.
+	SpeaksFirst bool
+
 	mu       sync.Mutex
 	cond     sync.Cond
 	peer     *QP
 	reads    int // Reads that may be outstanding
 	state    qpState
+	mute     bool // it must not send yet
 	vanished bool // nothing that is sent arrives, and nobody says so
 	told     bool // OnEvent has been called
 	closing  bool // the connection ends when the wire is empty
@@ -79,8 +84,12 @@ func (d *Device) CreateQP(p verbs.PD, c verbs.CQ, attr verbs.QPAttr) (*QP, error
 	return q, nil
 }
 
-// Connect joins two queue pairs. Each may have that many Reads outstanding.
-func Connect(a, b *QP, reads int) {
+// Connect joins two queue pairs. Each may have that many Reads outstanding. On
+// iWARP the acceptor must not send before it has received something (RFC 5044,
+// section 7.1): siw's dialer fails else.
+func Connect(dialer, acceptor *QP, reads int) {
+	a, b := dialer, acceptor
+	b.mute = !b.immediate() && !b.SpeaksFirst
 	for _, q := range []*QP{a, b} {
 		q.mu.Lock()
 		q.state = stateReady
@@ -116,6 +125,9 @@ func (q *QP) PostSend(wrs []verbs.SendWR) (int, error) {
 		if q.posted == q.attr.SendDepth {
 			q.f.fault("send queue of %d overflows", q.attr.SendDepth)
 			return i, syscall.ENOMEM
+		}
+		if q.mute {
+			q.f.fault("%s: the acceptor sends first", q.dev.name)
 		}
 		r := request{SendWR: wr}
 		if err := q.check(&r); err != nil {

@@ -205,6 +205,7 @@ func (q *QP) deliver(r *request, random *rand.Rand) verbs.WCStatus {
 	defer p.placing.Unlock()
 	p.mu.Lock()
 	ready := p.state == stateReady
+	p.mute = false
 	p.mu.Unlock()
 	if p.dead || !ready {
 		return verbs.WCRetryExcErr
