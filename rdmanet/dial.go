@@ -47,8 +47,8 @@ type Dialer struct {
 
 	// Fallback, if not nil, is tried last: a function like
 	// (&net.Dialer{}).DialContext, for peers that speak no RDMA at all. It
-	// gets the network and the address as they were given, and a connection
-	// that it makes is returned as it is.
+	// gets the address as it was given, and the network as package net calls
+	// it ("tcp" for "rdma"). A connection that it makes is returned as it is.
 	Fallback func(ctx context.Context, network, address string) (net.Conn, error)
 
 	// ReadBuffer and WriteBuffer are the bytes of registered memory of the
@@ -146,7 +146,7 @@ func (d *Dialer) dial(ctx context.Context, network, address string) (net.Conn, e
 	}
 	if d.Fallback != nil {
 		runners = append(runners, runner{"fallback", func(ctx context.Context) (net.Conn, error) {
-			return d.Fallback(ctx, network, address)
+			return d.Fallback(ctx, plainNetwork(network), address)
 		}})
 	}
 	return race(ctx, d.FallbackDelay, runners)

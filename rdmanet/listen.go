@@ -36,6 +36,11 @@ type ListenConfig struct {
 	// HandshakeTimeout is how long a peer may take to finish connecting once
 	// it has begun; then it is dropped. 0 means a default of 10 s.
 	HandshakeTimeout time.Duration
+
+	// Refused, if not nil, is told of each peer that did not become a
+	// connection, and why. It must not block, and may be called by several
+	// goroutines at once.
+	Refused func(peer net.Addr, err error)
 }
 
 // Listen listens on a local address. It is ListenConfig.Listen with the zero
@@ -75,6 +80,10 @@ func (lc *ListenConfig) listen(ctx context.Context, network, address string) (*L
 		readBuffer: lc.ReadBuffer, writeBuffer: lc.WriteBuffer,
 		keepAlive: keepAlive(lc.KeepAlive, lc.KeepAliveConfig), closeTimeout: lc.CloseTimeout,
 	}
+	var refused func(cm.Addr, error)
+	if lc.Refused != nil {
+		refused = func(peer cm.Addr, err error) { lc.Refused(addrOf(peer.AddrPort), publicError(err)) }
+	}
 	inner, err := listenProviders(ctx, lc.Provider.choices(fam), cm.ListenRequest{
 		Network:          fam,
 		Host:             host,
@@ -83,6 +92,7 @@ func (lc *ListenConfig) listen(ctx context.Context, network, address string) (*L
 		Backlog:          lc.Backlog,
 		HandshakeTimeout: lc.HandshakeTimeout,
 		NewEndpoint:      func() cm.Endpoint { return newEndpoint(cfg) },
+		Refused:          refused,
 	})
 	if err != nil {
 		return nil, err

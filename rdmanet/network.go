@@ -2,6 +2,7 @@ package rdmanet
 
 import (
 	"net"
+	"strings"
 
 	"github.com/rdmanet/rdmanet/internal/cm"
 )
@@ -19,6 +20,14 @@ func parseNetwork(network string) (cm.Network, error) {
 		return cm.IB, nil
 	}
 	return 0, net.UnknownNetworkError(network)
+}
+
+// plainNetwork is package net's name for a network.
+func plainNetwork(network string) string {
+	if family, ok := strings.CutPrefix(network, "rdma"); ok {
+		return "tcp" + family
+	}
+	return network
 }
 
 // names are the resolver's functions for the connection manager. The address

@@ -80,7 +80,9 @@ func port0(ip netip.Addr) string { return netip.AddrPortFrom(ip, 0).String() }
 // listen listens on an address until the test ends.
 func (on target) listen(t *testing.T, address string) *Listener {
 	t.Helper()
-	lc := ListenConfig{Provider: on.provider}
+	lc := ListenConfig{Provider: on.provider, Refused: func(peer net.Addr, err error) {
+		t.Logf("refused %v: %v", peer, err)
+	}}
 	l, err := lc.Listen(t.Context(), "rdma", address)
 	require.NoError(t, err)
 	t.Cleanup(func() { l.Close() })

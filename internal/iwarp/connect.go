@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"syscall"
+	"time"
 
 	"github.com/rdmanet/rdmanet/internal/cm"
 )
@@ -49,7 +50,11 @@ func (i *identifier) connect(req *setupFrame, p *cm.ConnParam) cm.Event {
 	if err != nil {
 		return dialFailed(err)
 	}
-	// The set-up ends with Interrupt.
+	// The set-up ends with Interrupt, whose deadline must be the last to be set.
+	if err := conn.SetDeadline(time.Now().Add(i.nic.cfg.ReplyTimeout)); err != nil {
+		conn.Close()
+		return connectError(err)
+	}
 	stop := context.AfterFunc(i.ctx, func() { _ = conn.SetDeadline(longAgo) })
 	rep, surplus, err := i.exchange(conn, req)
 	if !stop() && err == nil {
@@ -96,14 +101,12 @@ func (i *identifier) dialTCP() (*net.TCPConn, error) {
 	return conn.(*net.TCPConn), nil
 }
 
+// exchange sends the request and reads the reply, within the connection's deadline.
 func (i *identifier) exchange(conn *net.TCPConn, req *setupFrame) (setupFrame, []byte, error) {
-	if i.ctx.Err() != nil {
-		return setupFrame{}, nil, i.ctx.Err()
-	}
-	if err := writeSetup(conn, requestKey, req, i.nic.cfg.ReplyTimeout); err != nil {
+	if err := writeSetup(conn, requestKey, req, 0); err != nil {
 		return setupFrame{}, nil, plainError(err)
 	}
-	rep, surplus, err := readSetup(conn, replyKey, i.nic.cfg.ReplyTimeout)
+	rep, surplus, err := readSetup(conn, replyKey, 0)
 	if err != nil {
 		err = plainError(err)
 	}

@@ -8,14 +8,17 @@ import (
 )
 
 // This file is both sides' I/O of a set-up: a frame is written at once, and
-// read with a bound on the time.
+// read with a bound on the time. A timeout of 0 leaves the connection's deadline
+// as it is.
 
 // writeSetup writes a frame in one piece: a peer need not be able to take it in
 // several.
 func writeSetup(conn net.Conn, key string, f *setupFrame, timeout time.Duration) error {
 	b := appendSetup(make([]byte, 0, setupHeaderSize+enhancedSize+len(f.private)), key, f)
-	if err := conn.SetWriteDeadline(time.Now().Add(timeout)); err != nil {
-		return err
+	if timeout > 0 {
+		if err := conn.SetWriteDeadline(time.Now().Add(timeout)); err != nil {
+			return err
+		}
 	}
 	_, err := conn.Write(b)
 	return err
@@ -25,8 +28,10 @@ func writeSetup(conn net.Conn, key string, f *setupFrame, timeout time.Duration)
 // io.EOF if the peer says nothing before its end, and with an error that is a
 // Timeout when the time is over.
 func readSetup(conn net.Conn, key string, timeout time.Duration) (f setupFrame, surplus []byte, err error) {
-	if err := conn.SetReadDeadline(time.Now().Add(timeout)); err != nil {
-		return f, nil, err
+	if timeout > 0 {
+		if err := conn.SetReadDeadline(time.Now().Add(timeout)); err != nil {
+			return f, nil, err
+		}
 	}
 	b := make([]byte, 0, maxSetupFrame)
 	for {
