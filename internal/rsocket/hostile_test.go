@@ -28,8 +28,9 @@ func TestHostile(t *testing.T) {
 		}, "where the window had"},
 		{"data that fills the window, then more", 0, func(r *rawPeer) {
 			r.data(0, make([]byte, window))
-			r.data(0, make([]byte, window))
-			r.data(0, make([]byte, 1))
+			r.data(int(window), make([]byte, window))
+			// Not into the ring, which is being read.
+			r.message(newMessage(msgData, 1), make([]byte, 1), r.us.SGL.Addr+64, r.us.SGL.Key)
 		}, "no window granted"},
 		{"data across two windows", 0, func(r *rawPeer) {
 			r.data(0, make([]byte, window-10))
