@@ -35,15 +35,15 @@ func (e *side) announce(peer *side, n, size int) {
 	}
 }
 
-// awaitReceive waits for one receive and posts it again.
-func (e *side) awaitReceive() {
+// awaitReceives waits for a receive, takes as many as there are, up to a number,
+// and posts them again.
+func (e *side) awaitReceives(most int) (got int) {
 	wc := &e.wc
 	for {
-		n, err := e.cq.Poll(wc[:])
+		n, err := e.cq.Poll(wc[:min(len(wc), most)])
 		if err != nil {
 			e.t.Fatal(err)
 		}
-		got := 0
 		for _, c := range wc[:n] {
 			if c.Status != verbs.WCSuccess {
 				e.t.Fatal(c.Status)
@@ -57,7 +57,7 @@ func (e *side) awaitReceive() {
 			}
 		}
 		if got > 0 {
-			return
+			return got
 		}
 		if n > 0 {
 			continue
@@ -86,13 +86,13 @@ func BenchmarkPingPong(b *testing.B) {
 			go func() {
 				defer close(done)
 				for n := range b.N {
-					y.awaitReceive()
+					y.awaitReceives(1)
 					y.announce(x, n, size)
 				}
 			}()
 			for n := range b.N {
 				x.announce(y, n, size)
-				x.awaitReceive()
+				x.awaitReceives(1)
 			}
 			<-done
 			b.StopTimer()
@@ -143,4 +143,73 @@ func tcpPair(t testing.TB) (x, y net.Conn) {
 	y, err = l.Accept()
 	require.NoError(t, err)
 	return x, y
+}
+
+// BenchmarkStream sends one way. What is in flight is at most half a MiB, as a
+// stream with its default buffers has it: the receiver grants each half of that
+// by a Send.
+func BenchmarkStream(b *testing.B) {
+	const window = 512 << 10
+	for _, size := range []int{64 << 10, 256 << 10} {
+		b.Run(fmt.Sprintf("iwarp/%d", size), func(b *testing.B) {
+			nic := openNIC(b, Config{})
+			x, y := connectPair(b, nic, nic, verbs.QPAttr{MaxInline: 64})
+			for i := range 32 {
+				x.postRecv(uint64(i), testRegion-4, 4)
+				y.postRecv(uint64(i), testRegion-4, 4)
+			}
+			half := window / 2 / size
+			done := make(chan struct{})
+			b.SetBytes(int64(size))
+			b.ReportAllocs()
+			b.ResetTimer()
+			go func() {
+				defer close(done)
+				for n := 0; n < b.N; {
+					n += y.awaitReceives(1)
+					if n%half == 0 || n == b.N {
+						y.announce(x, n/half, 0)
+					}
+				}
+			}()
+			granted := 2
+			for n := range b.N {
+				for n >= granted*half {
+					granted += x.awaitReceives(granted)
+				}
+				x.announce(y, n, size)
+			}
+			<-done
+			b.StopTimer()
+			x.destroy()
+			y.destroy()
+		})
+		b.Run(fmt.Sprintf("tcp/%d", size), func(b *testing.B) {
+			x, y := tcpPair(b)
+			done := make(chan struct{})
+			b.SetBytes(int64(size))
+			b.ReportAllocs()
+			b.ResetTimer()
+			go func() {
+				defer close(done)
+				buf := make([]byte, size)
+				for range b.N {
+					if _, err := io.ReadFull(y, buf); err != nil {
+						b.Error(err)
+						return
+					}
+				}
+			}()
+			buf := make([]byte, size)
+			for range b.N {
+				if _, err := x.Write(buf); err != nil {
+					b.Fatal(err)
+				}
+			}
+			<-done
+			b.StopTimer()
+			x.Close()
+			y.Close()
+		})
+	}
 }

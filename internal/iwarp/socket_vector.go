@@ -20,8 +20,8 @@ func (s *socket) read(dst, spill []byte) (n int, err error) {
 func (s *socket) write(vec [][]byte, record bool) (n int, err error) {
 	for {
 		switch {
-		case record && len(vec) == 1:
-			n, err = unix.SendmsgN(s.fd, vec[0], nil, nil, recordFlag)
+		case record && recordFlag != 0:
+			n, err = unix.SendmsgBuffers(s.fd, vec, nil, nil, recordFlag)
 		case len(vec) == 1:
 			n, err = unix.Write(s.fd, vec[0])
 		default:

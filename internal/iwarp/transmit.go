@@ -114,7 +114,8 @@ func (q *queuePair) attemptWrite(uintptr) bool {
 }
 
 // pump writes until there is nothing to write, or reports false when the socket
-// is full. Called with the transmit lock held.
+// is full: when it has refused to take a byte, since that is what the poller
+// needs to tell of room. Called with the transmit lock held.
 func (q *queuePair) pump() bool {
 	t := &q.tx
 	for !t.dead {
@@ -132,9 +133,6 @@ func (q *queuePair) pump() bool {
 		default:
 			t.sent += uint64(t.batch.advance(n))
 			q.retire()
-			if !t.batch.done() {
-				return false
-			}
 		}
 	}
 	t.releaseBatch()
