@@ -231,16 +231,16 @@ func (q *QP) deliver(r *request, random *rand.Rand) verbs.WCStatus {
 		if r.Opcode == verbs.OpWrite {
 			return verbs.WCSuccess
 		}
-		recv, ok := p.takeReceive()
-		if !ok {
-			return verbs.WCRNRRetryExcErr
+		recv, status := p.takeReceive()
+		if status != verbs.WCSuccess {
+			return status
 		}
 		p.cq.push(verbs.WC{ID: recv.ID, Opcode: verbs.WCRecvImm, Imm: r.Imm, ByteLen: uint32(len(r.payload))})
 		return verbs.WCSuccess
 	}
-	recv, ok := p.takeReceive()
-	if !ok {
-		return verbs.WCRNRRetryExcErr
+	recv, status := p.takeReceive()
+	if status != verbs.WCSuccess {
+		return status
 	}
 	if len(r.payload) > int(recv.SGE.Length) {
 		p.cq.push(verbs.WC{ID: recv.ID, Status: verbs.WCLocLenErr})
@@ -260,14 +260,17 @@ func (q *QP) deliver(r *request, random *rand.Rand) verbs.WCStatus {
 // takeReceive takes the oldest posted receive. That there is none is a fault
 // while the connection is in use: RoCE would make it wait for long, iWARP ends
 // the connection.
-func (q *QP) takeReceive() (verbs.RecvWR, bool) {
+func (q *QP) takeReceive() (verbs.RecvWR, verbs.WCStatus) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.rq.len() == 0 {
-		if q.state == stateReady && !q.closing {
+	switch {
+	case q.state != stateReady:
+		return verbs.RecvWR{}, verbs.WCRetryExcErr
+	case q.rq.len() == 0:
+		if !q.closing {
 			q.f.fault("%s: a message arrives and no receive is posted", q.dev.name)
 		}
-		return verbs.RecvWR{}, false
+		return verbs.RecvWR{}, verbs.WCRNRRetryExcErr
 	}
-	return q.rq.pop(), true
+	return q.rq.pop(), verbs.WCSuccess
 }
