@@ -159,7 +159,7 @@ func TestPeerGone(t *testing.T) {
 	eachTransport(t, func(t *testing.T, tr verbs.Transport) {
 		for _, test := range tests {
 			t.Run(test.name, func(t *testing.T) {
-				l := newLab(t, simqp.Options{Transport: tr})
+				l := newLab(t, simqp.Options{Transport: tr, Retry: time.Minute})
 				a, b := l.pair(Config{})
 				_, err := b.Write([]byte("before"))
 				require.NoError(t, err)

@@ -158,7 +158,7 @@ func (q *QP) giveUp(r *request) {
 		if !ready {
 			return
 		}
-		time.Sleep(q.f.opts.Retry / 20)
+		time.Sleep(min(q.f.opts.Retry/20, 5*time.Millisecond))
 	}
 	q.mu.Lock()
 	if q.state == stateReady {
