@@ -1,6 +1,7 @@
 package rdmanet
 
 import (
+	"errors"
 	"net"
 	"sync/atomic"
 	"time"
@@ -84,15 +85,19 @@ func (c *Conn) CloseRead() error { return c.wrap(opClose, c.stream.CloseRead()) 
 // CloseWrite ends writing: the peer reads what was written, then io.EOF.
 func (c *Conn) CloseWrite() error { return c.wrap(opClose, c.stream.CloseWrite()) }
 
+// lingerTimeout is how much longer than CloseTimeout what Write has accepted may
+// take, behind the caller of Close.
+const lingerTimeout = 10 * time.Second
+
 // Close ends the connection. Read and Write under way and later return
 // net.ErrClosed.
 //
 // What Write has accepted is still delivered: Close tells the peer that the
-// stream ends here and waits, whatever the deadlines, until the device has done
-// its part, for Dialer.CloseTimeout or ListenConfig.CloseTimeout at the most.
-// It does not wait until the peer's program has read. It returns an error if
-// some of it is known not to have arrived, and nil if the peer had ended the
-// connection first.
+// stream ends here and waits, whatever the deadlines, until the peer's device
+// has all of it, for Dialer.CloseTimeout or ListenConfig.CloseTimeout at the
+// most. It does not wait until the peer's program has read. When that time is
+// over it returns an error, and delivery goes on behind the caller for some
+// seconds. It returns nil if the peer had ended the connection first.
 func (c *Conn) Close() error {
 	if !c.closed.CompareAndSwap(false, true) {
 		return c.wrap(opClose, net.ErrClosed)
@@ -102,6 +107,9 @@ func (c *Conn) Close() error {
 	torn := make(chan struct{})
 	go func() {
 		defer close(torn)
+		if errors.Is(err, rsocket.ErrNotDelivered) {
+			c.stream.Linger(lingerTimeout)
+		}
 		c.cm.Disconnect() // fails where the peer was first, and then is not needed
 		c.stream.Release()
 		c.cm.Destroy()
