@@ -164,7 +164,7 @@ func TestStoppedPeerGoesOn(t *testing.T) {
 		t.Run(roleName(weDial), func(t *testing.T) {
 			p, c := withPeer(t, 3*time.Minute, addrPort(dev.addr4, 0), weDial, d, peerOptions{do: "echo"})
 			require.NoError(t, c.SetDeadline(time.Now().Add(stopped+2*patience)))
-			const before, after = 3 << 20, 40 << 20
+			const before, after = 3 << 20, 12 << 20
 			sent, got := newPattern(1, before+after), newPattern(1, before+after)
 			var wrote <-chan result
 			within(t, patience, "an echo before", func() {

@@ -124,3 +124,35 @@ func (n *netcat) compare() {
 	defer file.Close()
 	require.NoError(n.t, newPattern(3, n.size).receive(file, 1<<20))
 }
+
+// TestNetcatKilled kills netcat while we wait for it in both directions.
+func TestNetcatKilled(t *testing.T) {
+	dev := needDevice(t)
+	for _, weDial := range []bool{true, false} {
+		t.Run(roleName(weDial), func(t *testing.T) {
+			nc := newNetcat(t, 0)
+			var p *program
+			var c *rdmanet.Conn
+			if weDial {
+				port := freePort(t, dev.addr4)
+				p = nc.start(false, "-l", dev.addr4.String(), fmt.Sprint(port))
+				c = dialWhenUp(t, p, rdmanet.Dialer{}, addrPort(dev.addr4, port))
+			} else {
+				l := listen(t, rdmanet.ListenConfig{}, addrPort(dev.addr4, 0))
+				p = nc.start(false, dev.addr4.String(), fmt.Sprint(l.Addr().(*rdmanet.Addr).Port))
+				c = accept(t, l)
+			}
+			// Stopped, it reads nothing, and a Write comes to wait.
+			p.stop()
+			write, read := writing(t, c), reading(t, c)
+			killed := time.Now()
+			p.kill()
+			for op, ended := range map[string]<-chan result{"write": write, "read": read} {
+				r := await(t, op, ended, killLimit)
+				t.Logf("%s ended after %v: %v", op, r.at.Sub(killed).Round(time.Millisecond), r.err)
+				requireLost(t, r.err, op)
+			}
+			within(t, killLimit, "Close", func() { c.Close() })
+		})
+	}
+}
