@@ -17,11 +17,11 @@ case $LAB_CACHE in
 *) LAB_CACHE=$PWD/$LAB_CACHE ;;
 esac
 
-# need_host COMMAND:PACKAGE... installs the packages whose command the host lacks.
+# need_host COMMAND:PACKAGE... installs the packages whose command, or file, the host lacks.
 need_host() {
 	local pair missing=()
 	for pair; do
-		command -v "${pair%%:*}" >/dev/null 2>&1 || missing+=("${pair#*:}")
+		[ -e "${pair%%:*}" ] || command -v "${pair%%:*}" >/dev/null 2>&1 || missing+=("${pair#*:}")
 	done
 	[ ${#missing[@]} -eq 0 ] && return
 	[ "$(id -u)" = 0 ] || die "this host lacks: ${missing[*]}. Install them (apt-get install ${missing[*]}) or run as root."

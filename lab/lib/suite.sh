@@ -13,7 +13,7 @@ build_suite() {
 	local run=$1 race=$2 all=$3
 	shift 3
 	command -v go >/dev/null 2>&1 || die "this host has no go command"
-	need_host gcc:gcc
+	need_host gcc:gcc /usr/include/stdlib.h:libc6-dev
 	export CGO_ENABLED=1 GOOS=linux GOARCH=amd64
 	mkdir -p "$run/bin"
 	: >"$run/tests"
