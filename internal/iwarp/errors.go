@@ -46,7 +46,6 @@ var (
 	errNoReceive = newViolation(layerDDP, ddpUntaggedBuf, 0x02, "a Send found no receive posted")
 	errSendLong  = &violation{termination{layerDDP, ddpUntaggedBuf, 0x05}, "a Send is longer than the receive posted for it", verbs.WCLocLenErr}
 	errReceiveMR = &violation{termination{layerRDMAP, rdmapCatastrophic, 0x00}, "a posted receive is not in registered memory", verbs.WCLocProtErr}
-	errSendSplit = newViolation(layerRDMAP, rdmapOperation, 0x06, "a Send begins within another")
 
 	errWriteSTag   = newViolation(layerDDP, ddpTaggedBuffer, 0x00, "an RDMA Write names no region")
 	errWriteBounds = newViolation(layerDDP, ddpTaggedBuffer, 0x01, "an RDMA Write is not within its region")

@@ -31,7 +31,6 @@ type crime struct {
 
 	crc        bool
 	noReceive  bool // none is posted
-	other      verbs.Access
 	otherPD    bool
 	privileges verbs.Access
 }

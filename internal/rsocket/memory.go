@@ -154,15 +154,6 @@ func (m *Memory) put(b *block) error {
 	return nil
 }
 
-// discard frees a block that is not fit for use again.
-func (m *Memory) discard(b *block) error {
-	m.mu.Lock()
-	m.live--
-	m.mu.Unlock()
-	defer m.forget()
-	return b.free()
-}
-
 // lose gives up on a block that the device may still use: it is never freed.
 func (m *Memory) lose() {
 	m.mu.Lock()

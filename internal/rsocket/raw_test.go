@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"sync/atomic"
 	"testing"
-	"time"
 	"unsafe"
 
 	"github.com/stretchr/testify/require"
@@ -32,7 +31,6 @@ type rawPeer struct {
 	us    Header
 	win   int // entry of our SGL that this peer writes next
 	wc    []verbs.WC
-	sends int // completions of sends seen
 
 	cond func(cause error)
 }
@@ -227,27 +225,6 @@ func (r *rawPeer) received(wc verbs.WC) message {
 	}
 	at := 64 + r.size + int(wc.ID&^recvID)*msgSize
 	return message(r.order.uint32(r.mem.Bytes()[at:]))
-}
-
-// expect waits for the next message of our end, and posts a receive for another.
-func (r *rawPeer) expect() message {
-	deadline := time.Now().Add(10 * time.Second)
-	for time.Now().Before(deadline) {
-		wc, ok := r.poll()
-		switch {
-		case !ok:
-			time.Sleep(50 * time.Microsecond)
-		case wc.ID&recvID == 0:
-			r.sends++
-		default:
-			require.Equal(r.t, verbs.WCSuccess, wc.Status)
-			m := r.received(wc)
-			r.postRecvs(1)
-			return m
-		}
-	}
-	r.t.Fatal("no message within 10 s")
-	panic("unreachable")
 }
 
 // entry reads an entry of this peer's target SGL.

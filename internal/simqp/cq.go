@@ -93,11 +93,3 @@ func (c *cq) push(wc verbs.WC) {
 		c.cond.Broadcast()
 	}
 }
-
-// breakDown makes every call fail.
-func (c *cq) breakDown(err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.broken = err
-	c.cond.Broadcast()
-}

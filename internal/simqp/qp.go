@@ -144,14 +144,14 @@ func (q *QP) PostSend(wrs []verbs.SendWR) (int, error) {
 // check says what is wrong with a request, and reads its payload if it is inline.
 func (q *QP) check(r *request) error {
 	if r.Opcode == verbs.OpWriteImm && !q.immediate() {
-		return fmt.Errorf("Write with immediate data on %v", q.f.opts.Transport)
+		return fmt.Errorf("a Write with immediate data on %v", q.f.opts.Transport)
 	}
 	if r.Opcode == verbs.OpRead {
 		if q.reads == 0 {
-			return fmt.Errorf("Read posted where none may be outstanding")
+			return fmt.Errorf("a Read posted where none may be outstanding")
 		}
 		if r.NumSGE != 1 {
-			return fmt.Errorf("Read of %d elements, which siw refuses", r.NumSGE)
+			return fmt.Errorf("a Read of %d elements, which siw refuses", r.NumSGE)
 		}
 	}
 	n := 0
