@@ -213,3 +213,48 @@ func (e *end) peerShut() bool {
 	defer e.mu.Unlock()
 	return e.state.peerShut
 }
+
+// TestCloseWhileWriting closes an end, or its writing side, at any moment of a
+// Write: the peer gets exactly what Write says was written, and then the end.
+func TestCloseWhileWriting(t *testing.T) {
+	eachTransport(t, func(t *testing.T, tr verbs.Transport) {
+		for i := range 40 {
+			l := newLab(t, simqp.Options{Transport: tr, Seed: rand.Uint64()})
+			a, b := l.pair(Config{})
+			written := make(chan int)
+			go func() {
+				var p pattern
+				buf := make([]byte, 1<<20)
+				total := 0
+				for {
+					p.pos = total
+					p.fill(buf)
+					n, err := a.Write(buf)
+					total += n
+					if err != nil {
+						if want := []error{syscall.EPIPE, net.ErrClosed}[i%2]; err != want {
+							t.Errorf("%v, want %v", err, want)
+						}
+						break
+					}
+				}
+				written <- total
+			}()
+			read := make(chan int)
+			go func() {
+				n, err := readSizes(b, fixed(300_000))
+				if err != nil {
+					t.Errorf("after %d bytes: %v", n, err)
+				}
+				read <- n
+			}()
+			time.Sleep(time.Duration(rand.IntN(2000)) * time.Microsecond)
+			if i%2 == 0 {
+				require.NoError(t, a.CloseWrite())
+			} else {
+				require.NoError(t, a.Close(10*time.Second))
+			}
+			require.Equal(t, <-written, <-read)
+		}
+	})
+}
