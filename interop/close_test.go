@@ -25,7 +25,7 @@ const largeBuffer = 4 << 20
 func TestCloseLosesNothing(t *testing.T) {
 	dev := needDevice(t)
 	const size = 2 << 20
-	times := sized(5, 50, 200)
+	times := sized(5, 25, 50)
 	for _, weDial := range []bool{false, true} {
 		t.Run(roleName(weDial), func(t *testing.T) {
 			for i := range times {

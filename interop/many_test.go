@@ -40,7 +40,7 @@ func TestBothWays(t *testing.T) {
 // for what they leave behind.
 func TestOneAfterTheOther(t *testing.T) {
 	dev := needDevice(t)
-	times := sized(50, 1000, 5000)
+	times := sized(50, 200, 1000)
 	l := listen(t, rdmanet.ListenConfig{}, addrPort(dev.addr4, 0))
 	serve(t, l)
 	once := func(i int) error {

@@ -256,12 +256,12 @@ func (p *rstreamPeer) turn(c net.Conn, size, count int) error {
 	return nil
 }
 
-// endRstream ends a connection as rstream does, which says no more after the last
-// exchange.
+// endRstream waits for rstream's end of the connection, which says no more after
+// the last exchange, and then closes ours. The other way round, the two ends would
+// cross, and librdmacm, when it meets a SHUTDOWN while it closes, does not see to
+// it any more that its own last word gets across: Read would fail with ECONNRESET
+// now and then.
 func endRstream(c *rdmanet.Conn) error {
-	if err := c.CloseWrite(); err != nil {
-		return err
-	}
 	n, err := io.Copy(io.Discard, struct{ io.Reader }{c})
 	if err != nil {
 		return err
