@@ -38,7 +38,6 @@ func TestDeviceAbandonedDials(t *testing.T) {
 				continue
 			}
 			a := newEnd(t, ev.Request)
-			accepted <- a
 			switch n % 3 {
 			case 0:
 				if err := makeQP(a); err == nil {
@@ -47,6 +46,7 @@ func TestDeviceAbandonedDials(t *testing.T) {
 			case 1:
 				a.id.Reject(nil)
 			}
+			accepted <- a // to be torn down by another goroutine
 		}
 	})
 
