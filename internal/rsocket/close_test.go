@@ -258,3 +258,61 @@ func TestCloseWhileWriting(t *testing.T) {
 		}
 	})
 }
+
+// TestHalfCloseWhileBlocked closes one direction while it waits, once driving and
+// once behind the other direction, which goes on waiting.
+func TestHalfCloseWhileBlocked(t *testing.T) {
+	for _, closeRead := range []bool{false, true} {
+		for _, first := range []string{"read", "write"} {
+			l := newLab(t, simqp.Options{})
+			a, b := l.pair(Config{ReadBuffer: 16 << 10})
+			read, wrote := make(chan error, 1), make(chan error, 1)
+			start := map[string]func(){
+				"read": func() {
+					_, err := a.Read(make([]byte, 10))
+					read <- err
+				},
+				"write": func() {
+					_, err := a.Write(make([]byte, 1<<20))
+					wrote <- err
+				},
+			}
+			go start[first]()
+			for !a.isDriven() {
+				time.Sleep(time.Millisecond)
+			}
+			delete(start, first)
+			for _, f := range start {
+				go f()
+			}
+			time.Sleep(20 * time.Millisecond)
+			within(t, 10*time.Second, func() {
+				if closeRead {
+					require.NoError(t, a.CloseRead())
+					require.Equal(t, io.EOF, <-read)
+				} else {
+					require.NoError(t, a.CloseWrite())
+					require.Equal(t, syscall.EPIPE, <-wrote)
+				}
+			})
+			// The other one still works.
+			if closeRead {
+				go func() { _, _ = io.ReadAll(b) }()
+				require.NoError(t, <-wrote)
+			} else {
+				_, err := b.Write([]byte("x"))
+				require.NoError(t, err)
+				require.NoError(t, <-read)
+			}
+			require.NoError(t, a.Release())
+			require.NoError(t, b.Release())
+		}
+	}
+}
+
+// isDriven reports whether somebody waits for the completion queue.
+func (e *end) isDriven() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.driving
+}
