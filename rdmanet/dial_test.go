@@ -144,7 +144,7 @@ func testDialSecondAddress(t *testing.T, on target) {
 	var mu sync.Mutex
 	var tried []string
 	ctx := WithDialTrace(t.Context(), &DialTrace{StageDone: func(r DialStageResult) {
-		if r.Stage == StageAddr || r.Err != nil {
+		if r.Addr != nil && (r.Stage == StageAddr || r.Err != nil) {
 			mu.Lock()
 			defer mu.Unlock()
 			tried = append(tried, r.Addr.String())
