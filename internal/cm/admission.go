@@ -95,6 +95,12 @@ func (h *handshake) admit() error {
 	if h.full {
 		return errBacklogFull
 	}
+	select { // nobody is evicted while there are slots
+	case h.l.slots <- struct{}{}:
+		h.slot = true
+		return nil
+	default:
+	}
 	t := time.NewTimer(h.l.r.HandshakeTimeout)
 	defer t.Stop()
 	evict := h.l.evict

@@ -60,6 +60,31 @@ func TestSlowPeersGiveWay(t *testing.T) {
 	})
 }
 
+// A peer that is slow keeps its place while there are free ones, however many
+// come meanwhile.
+func TestSlowPeerStaysWhileThereIsRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := scripted.NewProvider()
+		r := listenRequest(p)
+		r.Backlog = 3
+		var refused refusals
+		r.Refused = refused.hook
+		l := listen(t, p, r)
+		slow := p.ID(0).Request(cm.ConnParam{}, silentPeer)
+		time.Sleep(3 * time.Second) // past its grace
+		for range 50 {
+			p.ID(0).Request(cm.ConnParam{}, nil)
+			conn, err := l.Accept()
+			require.NoError(t, err)
+			finish(conn)
+		}
+		require.Empty(t, refused.all())
+		require.Zero(t, slow.Destroyed())
+		require.NoError(t, l.Close())
+		requireClean(t, p)
+	})
+}
+
 // One that waits takes one place, also when there are several to be had.
 func TestOneGivesWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
