@@ -18,6 +18,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
 
 	"github.com/rdmanet/rdmanet/rdmanet"
 )
@@ -42,6 +43,8 @@ type peerOptions struct {
 	buffer int // ReadBuffer and WriteBuffer; 0 is the default
 	closeT time.Duration
 	keep   net.KeepAliveConfig // enabled if Idle is not 0
+
+	descriptors, lockedMemory uint64 // limits of the process; 0 is for none
 }
 
 func (o *peerOptions) flags() *flag.FlagSet {
@@ -55,6 +58,8 @@ func (o *peerOptions) flags() *flag.FlagSet {
 	fs.DurationVar(&o.keep.Idle, "keepalive-idle", 0, "")
 	fs.DurationVar(&o.keep.Interval, "keepalive-interval", 0, "")
 	fs.IntVar(&o.keep.Count, "keepalive-count", 0, "")
+	fs.Uint64Var(&o.descriptors, "descriptors", 0, "")
+	fs.Uint64Var(&o.lockedMemory, "locked-memory", 0, "")
 	return fs
 }
 
@@ -63,6 +68,7 @@ func (o *peerOptions) args() []string {
 		"-dial", o.dial, "-listen", o.listen, "-do", o.do, "-size", fmt.Sprint(o.size),
 		"-buffer", fmt.Sprint(o.buffer), "-close-timeout", o.closeT.String(),
 		"-keepalive-idle", o.keep.Idle.String(), "-keepalive-interval", o.keep.Interval.String(), "-keepalive-count", fmt.Sprint(o.keep.Count),
+		"-descriptors", fmt.Sprint(o.descriptors), "-locked-memory", fmt.Sprint(o.lockedMemory),
 	}
 }
 
@@ -106,6 +112,10 @@ func childMain(args []string) int {
 		return 2
 	}
 	o.keep.Enable = o.keep.Idle != 0
+	if err := errors.Join(limit(unix.RLIMIT_NOFILE, o.descriptors), limit(unix.RLIMIT_MEMLOCK, o.lockedMemory)); err != nil {
+		fmt.Println("limit:", err)
+		return 2
+	}
 	if o.do != "ask" { // which reads its standard input
 		go func() {
 			io.Copy(io.Discard, os.Stdin)
@@ -123,6 +133,14 @@ func childMain(args []string) int {
 		return 4
 	}
 	return 0
+}
+
+// limit sets a limit of the process, unless it is 0.
+func limit(resource int, n uint64) error {
+	if n == 0 {
+		return nil
+	}
+	return unix.Setrlimit(resource, &unix.Rlimit{Cur: n, Max: n})
 }
 
 func (o *peerOptions) connect() (net.Conn, error) {

@@ -45,6 +45,11 @@ func accept(t *testing.T, l *rdmanet.Listener) *rdmanet.Conn {
 	return c
 }
 
+// dialer dials devices with a time limit.
+func dialer(timeout time.Duration) *rdmanet.Dialer {
+	return &rdmanet.Dialer{Provider: rdmanet.Verbs, Timeout: timeout}
+}
+
 // dial connects to a listener that is there.
 func dial(t *testing.T, d rdmanet.Dialer, address string) *rdmanet.Conn {
 	t.Helper()

@@ -74,7 +74,7 @@ func newSite(t *testing.T, dev device, sec security) *site {
 		canceled: make(chan error, 1), blocked: make(chan struct{}, 1), release: make(chan struct{}), served: make(chan error, 1),
 		base: "http://" + l.Addr().String(),
 	}
-	d := rdmanet.Dialer{Provider: rdmanet.Verbs, Timeout: patience}
+	d := dialer(patience)
 	transport := &http.Transport{DialContext: d.DialContext, ForceAttemptHTTP2: sec == tlsHTTP2}
 	s.server = &http.Server{Handler: s.routes(), ConnState: s.conns.state}
 	serve := func() error { return s.server.Serve(l) }

@@ -44,7 +44,7 @@ func TestOneAfterTheOther(t *testing.T) {
 	l := listen(t, rdmanet.ListenConfig{}, addrPort(dev.addr4, 0))
 	serve(t, l)
 	once := func(i int) error {
-		c, err := rdmanet.DialTimeout("rdma", l.Addr().String(), patience)
+		c, err := dialer(patience).Dial("rdma", l.Addr().String())
 		if err != nil {
 			return fmt.Errorf("connection %d: %w", i, err)
 		}
@@ -71,151 +71,144 @@ func TestOneAfterTheOther(t *testing.T) {
 // TestManyAtOnce dials many times at once, and uses all connections at once.
 func TestManyAtOnce(t *testing.T) {
 	dev := needDevice(t)
-	if dev.iwarp() {
-		t.Skip("siw does not give one process the queue pairs: see TestUntilNoMore")
-	}
 	many := sized(20, 100, 200)
 	l := listen(t, rdmanet.ListenConfig{}, addrPort(dev.addr4, 0))
 	serve(t, l)
 	conns := make([]net.Conn, many)
 	errs := make([]error, many)
 	var wg sync.WaitGroup
-	for i := range conns {
-		wg.Go(func() { conns[i], errs[i] = rdmanet.DialTimeout("rdma", l.Addr().String(), 2*patience) })
-	}
 	begin := time.Now()
+	for i := range conns {
+		wg.Go(func() { conns[i], errs[i] = dialer(2*patience).Dial("rdma", l.Addr().String()) })
+	}
 	within(t, 3*patience, "all dials", wg.Wait)
 	t.Logf("%d connections after %v", many, time.Since(begin).Round(time.Millisecond))
 	useAll(t, conns, errs)
 }
 
-// TestUntilNoMore dials until the device gives this process no more queue pairs.
-// The dial that fails must say why, what there is must work, and when something has
-// been given back it must be possible to dial again.
-func TestUntilNoMore(t *testing.T) {
+// scarcities are limits of a process that let it have a few connections.
+func scarcities(dev device) map[string]peerOptions {
+	s := map[string]peerOptions{"descriptors": {descriptors: 80}}
+	if dev.iwarp() {
+		// siw counts locked memory for root, too.
+		s["locked memory"] = peerOptions{lockedMemory: 16 << 20}
+	}
+	return s
+}
+
+// TestDialUntilNoMore has a process dial until it gets nothing more. The dial that
+// fails must say why, what there is must work, and when all has been given back it
+// must be possible to dial again.
+func TestDialUntilNoMore(t *testing.T) {
 	dev := needDevice(t)
-	if !dev.iwarp() {
-		t.Skipf("%s is not known to have a small limit", dev.name)
+	for name, o := range scarcities(dev) {
+		t.Run(name, func(t *testing.T) {
+			l := listen(t, rdmanet.ListenConfig{}, addrPort(dev.addr4, 0))
+			serve(t, l)
+			o.dial, o.do = l.Addr().String(), "dial-all"
+			p := startPeer(t, time.Minute, o)
+			t.Log(p.line("dialed "))
+			p.line("used all")
+			p.line("dialed again")
+			p.wait()
+		})
 	}
-	// Each server has half of the connections, so that it is this process
-	// that gets no more.
-	var servers []string
-	for range 2 {
-		servers = append(servers, startPeer(t, 3*time.Minute, peerOptions{listen: addrPort(dev.addr4, 0), do: "echo-all"}).line("listening on "))
-	}
-	d := rdmanet.Dialer{Provider: rdmanet.Verbs, Timeout: patience}
-	var conns []net.Conn
-	var last error
-	for len(conns) < 500 && last == nil {
-		c, err := d.Dial("rdma", servers[len(conns)%len(servers)])
-		if err == nil {
-			conns = append(conns, c)
-			t.Cleanup(func() { c.Close() })
-		}
-		last = err
-	}
-	t.Logf("%d connections, then: %v", len(conns), last)
-	require.Error(t, last)
-	require.False(t, isTimeout(last), "it is no time-out")
-	requireDialError(t, last)
-	require.GreaterOrEqual(t, len(conns), 8)
-	useAll(t, conns, make([]error, len(conns)))
-	require.Eventually(t, func() bool {
-		c, err := d.Dial("rdma", servers[0])
-		if err != nil {
-			t.Logf("not yet: %v", err)
-			return false
-		}
-		defer c.Close()
-		return exchange(c, 1, 1000) == nil
-	}, patience, 100*time.Millisecond, "a dial after all is given back")
 }
 
-func requireDialError(t *testing.T, err error) {
-	t.Helper()
-	var oe *net.OpError
-	require.ErrorAs(t, err, &oe)
-	require.Equal(t, "dial", oe.Op)
-	var se *rdmanet.StageError
-	require.ErrorAs(t, err, &se)
-}
-
-// TestServerUntilNoMore lets other processes dial until this one gets no more
-// queue pairs. Accept must say so with an error that is temporary, and accept again
-// when the others have gone.
-func TestServerUntilNoMore(t *testing.T) {
-	dev := needDevice(t)
-	if !dev.iwarp() {
-		t.Skipf("%s is not known to have a small limit", dev.name)
-	}
-	l := listen(t, rdmanet.ListenConfig{}, addrPort(dev.addr4, 0))
-	refused := serve(t, l)
-	var dialers []*program
-	for range 3 {
-		dialers = append(dialers, startPeer(t, 3*time.Minute, peerOptions{dial: l.Addr().String(), do: "dial-all"}))
-	}
-	for _, p := range dialers {
-		t.Log(p.line("dialed "))
-	}
-	select {
-	case err := <-refused:
-		t.Logf("Accept: %v", err)
-		requireAcceptError(t, err)
-	case <-time.After(patience):
-		t.Fatal("Accept says nothing of what it could not accept")
-	}
-	for _, p := range dialers {
-		p.kill()
-	}
-	d := rdmanet.Dialer{Provider: rdmanet.Verbs, Timeout: patience}
-	require.Eventually(t, func() bool {
-		c, err := d.Dial("rdma", l.Addr().String())
-		if err != nil {
-			t.Logf("not yet: %v", err)
-			return false
-		}
-		defer c.Close()
-		return exchange(c, 1, 1000) == nil
-	}, patience, 100*time.Millisecond, "a connection after the others have gone")
-}
-
-func requireAcceptError(t *testing.T, err error) {
-	t.Helper()
-	var oe *net.OpError
-	require.ErrorAs(t, err, &oe)
-	require.Equal(t, "accept", oe.Op)
-	require.True(t, oe.Temporary())
-}
-
-// dialAll is the child's part: it keeps what it gets.
+// dialAll is the child's part.
 func dialAll(address string, first net.Conn) error {
 	conns := []net.Conn{first}
-	for len(conns) < 500 {
-		d := rdmanet.Dialer{Provider: rdmanet.Verbs, Timeout: 10 * time.Second}
+	d := dialer(patience)
+	for {
 		c, err := d.Dial("rdma", address)
-		if err != nil {
-			fmt.Printf("dialed %d, then: %v\n", len(conns), err)
-			break
+		if err == nil {
+			conns = append(conns, c)
+			if len(conns) == 1000 {
+				return errors.New("1000 connections, and no limit was met")
+			}
+			continue
 		}
-		conns = append(conns, c)
+		var oe *net.OpError
+		var se *rdmanet.StageError
+		if !errors.As(err, &oe) || oe.Op != "dial" || !errors.As(err, &se) || isTimeout(err) {
+			return fmt.Errorf("the dial that was one too many: %w", err)
+		}
+		fmt.Printf("dialed %d, then: %v\n", len(conns), err)
+		break
 	}
-	select {}
+	for i, c := range conns {
+		if err := exchange(c, int64(i), 50_000); err != nil {
+			return fmt.Errorf("connection %d of %d: %w", i, len(conns), err)
+		}
+	}
+	fmt.Println("used all")
+	for _, c := range conns {
+		if err := c.Close(); err != nil {
+			return err
+		}
+	}
+	// The rest of a Close may happen behind its caller.
+	var err error
+	for range 50 {
+		var c net.Conn
+		if c, err = d.Dial("rdma", address); err == nil {
+			fmt.Println("dialed again")
+			return errors.Join(exchange(c, 1, 1000), c.Close())
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	return fmt.Errorf("no dial after all was given back: %w", err)
 }
 
-// serve echoes on every connection of a listener, and hands out the temporary
-// errors of Accept. All is over when the test is.
-func serve(t *testing.T, l net.Listener) (temporary <-chan error) {
+// TestAcceptUntilNoMore dials a process until it gets nothing more. Its Accept must
+// say so with an error that is temporary, the peer that was one too many must get an
+// error, and when all is given back the process must accept again.
+func TestAcceptUntilNoMore(t *testing.T) {
+	dev := needDevice(t)
+	for name, o := range scarcities(dev) {
+		t.Run(name, func(t *testing.T) {
+			o.listen, o.do = addrPort(dev.addr4, 0), "echo-all"
+			server := startPeer(t, 2*time.Minute, o)
+			address := server.line("listening on ")
+			d := dialer(10 * time.Second)
+			var conns []net.Conn
+			var last error
+			for len(conns) < 1000 && last == nil {
+				c, err := d.Dial("rdma", address)
+				if err == nil {
+					t.Cleanup(func() { c.Close() })
+					// What the server has not accepted ends here.
+					err = exchange(c, 1, 1000)
+				}
+				if err == nil {
+					conns = append(conns, c)
+				}
+				last = err
+			}
+			t.Logf("%d connections, then: %v", len(conns), last)
+			require.Error(t, last)
+			t.Logf("Accept: %s", server.line("accept: "))
+			useAll(t, conns, make([]error, len(conns)))
+			require.Eventually(t, func() bool {
+				c, err := d.Dial("rdma", address)
+				if err != nil {
+					t.Logf("not yet: %v", err)
+					return false
+				}
+				defer c.Close()
+				return exchange(c, 1, 1000) == nil
+			}, patience, 100*time.Millisecond, "a connection after all is given back")
+		})
+	}
+}
+
+// serve echoes on every connection of a listener until the test ends.
+func serve(t *testing.T, l net.Listener) {
 	t.Helper()
-	errs := make(chan error, 1)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		err := echoAll(l, func(err error) {
-			select {
-			case errs <- err:
-			default:
-			}
-		})
+		err := echoAll(l, func(err error) { t.Errorf("Accept: %v", err) })
 		if !errors.Is(err, net.ErrClosed) {
 			t.Errorf("Accept: %v", err)
 		}
@@ -224,7 +217,6 @@ func serve(t *testing.T, l net.Listener) (temporary <-chan error) {
 		l.Close()
 		<-done
 	})
-	return errs
 }
 
 // exchange sends a pattern to an echo and checks what comes back.
