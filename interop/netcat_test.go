@@ -3,6 +3,7 @@
 package interop
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"os"
@@ -72,8 +73,15 @@ type netcat struct {
 
 func newNetcat(t *testing.T, size int64) *netcat {
 	t.Helper()
+	preload := findPreload(t)
+	library, err := os.ReadFile(preload)
+	require.NoError(t, err)
+	if !bytes.Contains(library, []byte("accept4")) {
+		// librdmacm 44.0's: with it netcat fails against itself, too.
+		t.Skipf("%s does not stand in for accept4, which netcat calls: it takes a newer librdmacm", preload)
+	}
 	return &netcat{
-		t: t, program: findProgram(t, "nc.openbsd"), preload: findPreload(t),
+		t: t, program: findProgram(t, "nc.openbsd"), preload: preload,
 		file: filepath.Join(t.TempDir(), "file"), size: size, limit: 2 * time.Minute,
 	}
 }
