@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/rdmanet/rdmanet/internal/cm"
 	"github.com/rdmanet/rdmanet/internal/verbs"
 )
 
@@ -212,4 +213,90 @@ func BenchmarkStream(b *testing.B) {
 			y.Close()
 		})
 	}
+}
+
+// BenchmarkDial connects, sends 64 bytes, gets 64 bytes, and disconnects.
+func BenchmarkDial(b *testing.B) {
+	b.Run("iwarp", func(b *testing.B) {
+		nic := openNIC(b, Config{})
+		lid, levents := listen(b, nic, "127.0.0.1:0")
+		attr := verbs.QPAttr{SendDepth: 16, RecvDepth: 16}
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			for range b.N {
+				req := <-levents
+				y := newEndOf(b, nic, req.Request, attr, 4096)
+				y.postRecv(1, 0, 64)
+				if err := y.id.Accept(onePair); err != nil {
+					b.Error(err)
+					return
+				}
+				<-y.events
+				y.want(1, verbs.WCSuccess, verbs.WCRecv)
+				y.post(y.request(verbs.OpSend, 2, 0, 64))
+				y.want(2, verbs.WCSuccess, verbs.WCSend)
+				y.postRecv(3, 0, 64)
+				y.want(3, verbs.WCWRFlushErr, 0)
+				y.destroy()
+			}
+		}()
+		b.ResetTimer()
+		for range b.N {
+			x := newEndOf(b, nic, nil, attr, 4096)
+			resolve(b, x.id, x.events, lid.LocalAddr())
+			x.postRecv(1, 0, 64)
+			if err := x.id.Connect(onePair); err != nil {
+				b.Fatal(err)
+			}
+			if ev := <-x.events; ev.Type != cm.Established {
+				b.Fatal(ev)
+			}
+			x.post(x.request(verbs.OpSend, 2, 0, 64))
+			x.want(2, verbs.WCSuccess, verbs.WCSend)
+			x.want(1, verbs.WCSuccess, verbs.WCRecv)
+			if err := x.id.Disconnect(); err != nil {
+				b.Fatal(err)
+			}
+			<-x.events
+			x.destroy()
+		}
+		<-done
+		b.StopTimer()
+		require.NoError(b, lid.Destroy())
+	})
+	b.Run("tcp", func(b *testing.B) {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		require.NoError(b, err)
+		go func() {
+			buf := make([]byte, 64)
+			for range b.N {
+				c, err := l.Accept()
+				if err != nil {
+					return
+				}
+				if _, err := io.ReadFull(c, buf); err != nil {
+					b.Error(err)
+				}
+				c.Write(buf)
+				c.Read(buf)
+				c.Close()
+			}
+		}()
+		buf := make([]byte, 64)
+		b.ResetTimer()
+		for range b.N {
+			c, err := net.Dial("tcp", l.Addr().String())
+			if err != nil {
+				b.Fatal(err)
+			}
+			c.Write(buf)
+			if _, err := io.ReadFull(c, buf); err != nil {
+				b.Fatal(err)
+			}
+			c.Close()
+		}
+		b.StopTimer()
+		l.Close()
+	})
 }

@@ -86,11 +86,10 @@ func (q *queuePair) end(why ending) {
 	q.cq.detach(q)
 	q.nic.sweeper.remove(q)
 	if !why.graceful && !why.silent {
-		q.tell(why.status(), why.err)
+		q.tell(why.status(), why.err, true)
 	}
-	if !t.flushing {
-		q.transmit()
-	}
+	q.transmit()
+	q.finish()
 	go q.shutdown()
 }
 
@@ -111,8 +110,9 @@ func (e *ending) status() int {
 	return -int(errnoOf(e.err, syscall.ECONNRESET))
 }
 
-// tell posts the Disconnected event, once.
-func (q *queuePair) tell(status int, err error) {
+// tell delivers the Disconnected event, once: by way of the NIC's goroutine if
+// the caller holds locks.
+func (q *queuePair) tell(status int, err error, locked bool) {
 	if q.told.Swap(true) {
 		return
 	}
@@ -120,7 +120,11 @@ func (q *queuePair) tell(status int, err error) {
 	if status != 0 {
 		ev.Err = err
 	}
-	q.nic.events.post(q.id, ev)
+	if locked {
+		q.nic.events.post(q.id, ev)
+	} else {
+		q.id.Deliver(ev)
+	}
 }
 
 var errUnconfirmed = errors.New("the peer has not confirmed the end of the connection in time")
@@ -130,11 +134,13 @@ func (q *queuePair) shutdown() {
 	q.cq.release(q)
 	bound := time.Now().Add(q.nic.cfg.CloseTimeout)
 	const first, longest = time.Millisecond, 50 * time.Millisecond
-	finished, over := false, false
+	over := false
 	for pause := first; !over; pause = min(2*pause, longest) {
-		finished = finished || q.finish()
-		if finished && !q.told.Load() && q.wire.acknowledged() {
-			q.tell(0, nil)
+		q.tx.mu.Lock()
+		finished := q.finish()
+		q.tx.mu.Unlock()
+		if finished && pause > first && !q.told.Load() && q.wire.acknowledged() {
+			q.tell(0, nil, false)
 		}
 		now := time.Now()
 		if !now.Before(bound) {
@@ -153,29 +159,30 @@ func (q *queuePair) shutdown() {
 	q.rx.mu.Lock()
 	q.tx.mu.Lock()
 	q.abandonSends()
-	switch {
-	case !over:
-		q.tell(-int(syscall.ETIMEDOUT), errUnconfirmed)
-	case q.rx.eof != io.EOF:
-		q.tell(-int(errnoOf(q.rx.eof, syscall.ECONNRESET)), q.rx.eof)
-	default:
-		q.tell(0, nil)
-	}
+	eof := q.rx.eof
 	q.tx.mu.Unlock()
 	q.rx.mu.Unlock()
+	switch {
+	case !over:
+		q.tell(-int(syscall.ETIMEDOUT), errUnconfirmed, false)
+	case eof != io.EOF:
+		q.tell(-int(errnoOf(eof, syscall.ECONNRESET)), eof, false)
+	default:
+		q.tell(0, nil, false)
+	}
 	_ = q.wire.close() // all that could be done for the peer has been
 }
 
-// finish sends FIN once all that is to be sent has left this host, and reports
-// whether it has.
+// finish tells the peer, once, that nothing more comes, when all that is to be
+// sent has left this host. It reports whether that has been done. Called with
+// the transmit lock held.
 func (q *queuePair) finish() bool {
-	q.tx.mu.Lock()
-	defer q.tx.mu.Unlock()
-	if !q.tx.finished || q.wire.unsent() {
-		return false
+	t := &q.tx
+	if !t.fin && t.finished && (q.reason.clean || !q.wire.unsent()) {
+		t.fin = true
+		_ = q.wire.finish() // fails if the connection is broken, and then is not needed
 	}
-	_ = q.wire.finish() // fails if the connection is broken, and then is not needed
-	return true
+	return t.fin
 }
 
 // discard reads and throws away what comes, and reports whether that is over.

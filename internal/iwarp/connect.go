@@ -37,14 +37,14 @@ func (i *identifier) Connect(p cm.ConnParam) error {
 	}
 	i.work.Go(func() {
 		if ev := i.connect(&req, &p); ev.Type != cm.None {
-			i.post(ev)
+			i.Deliver(ev)
 		}
 	})
 	return nil
 }
 
 // connect returns the event by which it failed; that of success has been
-// posted.
+// delivered.
 func (i *identifier) connect(req *setupFrame, p *cm.ConnParam) cm.Event {
 	conn, err := i.dialTCP()
 	if err != nil {

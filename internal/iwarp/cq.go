@@ -24,7 +24,7 @@ type completionQueue struct {
 }
 
 func newCompletionQueue(depth int) *completionQueue {
-	c := &completionQueue{ring: make([]verbs.WC, depth)}
+	c := &completionQueue{ring: completionRings.get(depth)}
 	c.wait.token = make(chan struct{}, 1)
 	c.wait.left.L = &c.mu
 	return c
@@ -54,10 +54,12 @@ func (c *completionQueue) Poll(wc []verbs.WC) (int, error) {
 // take is called with mu held.
 func (c *completionQueue) take(wc []verbs.WC) (int, error) {
 	n := min(len(wc), c.n)
-	first := copy(wc[:n], c.ring[c.head:])
-	copy(wc[first:n], c.ring)
-	c.head = (c.head + n) % len(c.ring)
-	c.n -= n
+	if n > 0 {
+		first := copy(wc[:n], c.ring[c.head:])
+		copy(wc[first:n], c.ring)
+		c.head = (c.head + n) % len(c.ring)
+		c.n -= n
+	}
 	if n == 0 && c.overflown {
 		return 0, fmt.Errorf("%w: %w", errOverflow, syscall.EOVERFLOW)
 	}
@@ -77,6 +79,11 @@ func (c *completionQueue) Arm() error {
 func (c *completionQueue) push(wc verbs.WC, quiet bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.add(wc, quiet)
+}
+
+// add is push with mu held.
+func (c *completionQueue) add(wc verbs.WC, quiet bool) {
 	if c.n == len(c.ring) {
 		c.overflown = true
 	} else {
@@ -117,7 +124,12 @@ func (c *completionQueue) Destroy() error {
 	if c.users > 0 {
 		return fmt.Errorf("the completion queue still has %d queue pairs: %w", c.users, syscall.EBUSY)
 	}
-	c.destroyed = true
+	if c.destroyed {
+		return fmt.Errorf("the completion queue is destroyed already: %w", syscall.EINVAL)
+	}
+	c.destroyed, c.n = true, 0
+	completionRings.put(c.ring)
+	c.ring = nil
 	c.signal()
 	return nil
 }

@@ -73,6 +73,7 @@ func TestFullDuplex(t *testing.T) {
 // What is queued is sent without anybody polling, as soon as the peer reads.
 func TestSendsWithoutDriver(t *testing.T) {
 	nic := openNIC(t, Config{})
+	nic.sweeper.soon = time.Hour
 	a, b := connectPair(t, nic, nic, verbs.QPAttr{SendDepth: 100})
 	b.postRecv(1, 0, 4)
 	for i := range 63 {
@@ -99,6 +100,7 @@ func (q *queuePair) backlog() int {
 func TestInline(t *testing.T) {
 	for _, cfg := range []Config{{}, {FrameSize: 256}} {
 		nic := openNIC(t, cfg)
+		nic.sweeper.soon = time.Hour
 		a, b := connectPair(t, nic, nic, verbs.QPAttr{SendDepth: 256, RecvDepth: 256, MaxInline: 1000})
 		require.Equal(t, maxInline, a.qp.MaxInline())
 		wr := a.request(verbs.OpSend, 1, 0, maxInline+1)

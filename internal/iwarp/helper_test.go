@@ -58,6 +58,11 @@ func handle(id cm.ID) chan cm.Event {
 
 // newEnd makes an identifier of the NIC an end; nil makes one.
 func newEnd(t testing.TB, nic *NIC, id cm.ID, attr verbs.QPAttr) *side {
+	return newEndOf(t, nic, id, attr, testRegion)
+}
+
+// newEndOf is newEnd with a region of another size.
+func newEndOf(t testing.TB, nic *NIC, id cm.ID, attr verbs.QPAttr, size int) *side {
 	if id == nil {
 		id = nic.newIdentifier()
 	}
@@ -75,7 +80,7 @@ func newEnd(t testing.TB, nic *NIC, id cm.ID, attr verbs.QPAttr) *side {
 	require.NoError(t, err)
 	e.qp, err = id.CreateQP(e.pd, e.cq, attr)
 	require.NoError(t, err)
-	e.mr, err = e.pd.RegisterMemory(testRegion, verbs.LocalWrite|verbs.RemoteWrite|verbs.RemoteRead)
+	e.mr, err = e.pd.RegisterMemory(size, verbs.LocalWrite|verbs.RemoteWrite|verbs.RemoteRead)
 	require.NoError(t, err)
 	return e
 }

@@ -113,9 +113,6 @@ func (i *identifier) setAddrs(local, remote netip.AddrPort) {
 	i.local, i.remote = local, remote
 }
 
-// post hands the identifier an event, from the NIC's event goroutine.
-func (i *identifier) post(ev cm.Event) { i.nic.events.post(i, ev) }
-
 // Disconnect ends the connection in order.
 func (i *identifier) Disconnect() error {
 	if i.qp == nil {

@@ -220,7 +220,9 @@ func (l *listener) serve(conn *net.TCPConn) {
 	child.bound = true
 	child.request = &connectRequest{listener: l, conn: conn, frame: req}
 	child.setAddrs(addrPort(conn.LocalAddr()), addrPort(conn.RemoteAddr()))
-	l.id.post(cm.Event{Type: cm.ConnectRequest, Param: eventParam(&req), Request: child})
+	if !l.id.Deliver(cm.Event{Type: cm.ConnectRequest, Param: eventParam(&req), Request: child}) {
+		_ = child.Destroy() // nobody takes it
+	}
 }
 
 // close ends the listener and the set-ups under way. Requests that were

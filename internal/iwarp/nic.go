@@ -65,10 +65,10 @@ func (n *NIC) NewCQ(depth int) (verbs.CQ, error) {
 	return newCompletionQueue(depth), nil
 }
 
-// An eventQueue carries events to the identifiers that they belong to, in order
-// and from a goroutine of its own, which runs while there are any. Events come
-// from code that holds locks, and their handlers may take locks under which
-// that code was called.
+// An eventQueue carries Disconnected events to the identifiers that they belong
+// to, from a goroutine of its own, which runs while there are any: they come from
+// code that holds locks, and their handlers may take locks under which that code
+// was called. Other events are delivered where they arise, without locks.
 type eventQueue struct {
 	mu      sync.Mutex
 	queue   []queuedEvent
@@ -101,9 +101,7 @@ func (q *eventQueue) run() {
 			return
 		}
 		for _, e := range batch {
-			if !e.id.Deliver(e.ev) && e.ev.Request != nil {
-				_ = e.ev.Request.Destroy() // nobody takes it
-			}
+			e.id.Deliver(e.ev)
 		}
 	}
 }

@@ -20,7 +20,10 @@ func (q *queuePair) PostSend(wrs []verbs.SendWR) (int, error) {
 	t := &q.tx
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if !q.started {
+	switch {
+	case q.destroyed.Load():
+		return 0, errDestroyed
+	case !q.started:
 		return 0, fmt.Errorf("the queue pair is not connected: %w", syscall.ENOTCONN)
 	}
 	first := t.tail
@@ -127,6 +130,9 @@ func (t *transmitter) stash(i uint64) []byte {
 // lock held, when nothing is sent any more.
 func (q *queuePair) flushSends() {
 	t := &q.tx
+	if q.destroyed.Load() {
+		t.head = t.tail
+	}
 	for ; t.head < t.tail; t.head++ {
 		wr := t.slot(t.head)
 		status := verbs.WCWRFlushErr
@@ -164,6 +170,9 @@ func (q *queuePair) PostRecv(wrs []verbs.RecvWR) (int, error) {
 	r := &q.rq
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if q.destroyed.Load() {
+		return 0, errDestroyed
+	}
 	for i, wr := range wrs {
 		switch {
 		case r.flushed:
@@ -204,9 +213,30 @@ func (q *queuePair) flushReceives(status verbs.WCStatus) {
 	r := &q.rq
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.flushed = true
+	if q.destroyed.Load() {
+		r.n = 0
+		return
+	}
+	q.cq.mu.Lock()
+	defer q.cq.mu.Unlock()
 	for ; r.n > 0; r.n-- {
-		q.push(verbs.WC{ID: r.ring[r.head].ID, Status: verbs.WCWRFlushErr}, false)
+		q.cq.add(verbs.WC{ID: r.ring[r.head].ID, Status: verbs.WCWRFlushErr}, false)
 		r.head = (r.head + 1) % len(r.ring)
 	}
-	r.flushed = true
+}
+
+var errDestroyed = fmt.Errorf("the queue pair is destroyed: %w", syscall.EINVAL)
+
+// giveBackRings lets the rings serve another queue pair. Called once, when
+// nothing uses them any more.
+func (q *queuePair) giveBackRings() {
+	q.tx.mu.Lock()
+	sendRings.put(q.tx.ring)
+	q.tx.ring = nil
+	q.tx.mu.Unlock()
+	q.rq.mu.Lock()
+	recvRings.put(q.rq.ring)
+	q.rq.ring = nil
+	q.rq.mu.Unlock()
 }

@@ -72,8 +72,8 @@ func newQueuePair(id *identifier, pd verbs.PD, cq verbs.CQ, attr verbs.QPAttr) (
 	}
 	p.use.Add(1)
 	q := &queuePair{nic: id.nic, id: id, pd: p, cq: c, attr: attr}
-	q.tx.ring = make([]verbs.SendWR, max(attr.SendDepth, 1))
-	q.rq.ring = make([]verbs.RecvWR, max(attr.RecvDepth, 1))
+	q.tx.ring = sendRings.get(max(attr.SendDepth, 1))
+	q.rq.ring = recvRings.get(max(attr.RecvDepth, 1))
 	q.rx.attempt = q.attemptRead
 	q.tx.attempt = q.attemptWrite
 	q.tx.flusher = q.flush
@@ -85,9 +85,10 @@ func newQueuePair(id *identifier, pd verbs.PD, cq verbs.CQ, attr verbs.QPAttr) (
 }
 
 // start connects the queue pair: from here on there are frames on the wire.
-// surplus is what was read of them already. The event is posted before anything
-// can happen to the connection. It fails if the queue pair has been destroyed
-// meanwhile, and then the wire is the caller's.
+// surplus is what was read of them already. The event is delivered before
+// anybody reads, so that it comes before that of the connection's end. It fails
+// if the queue pair has been destroyed meanwhile, and then the wire is the
+// caller's.
 func (q *queuePair) start(w wire, a agreement, surplus []byte, established cm.Event) error {
 	q.rx.mu.Lock()
 	q.tx.mu.Lock()
@@ -104,9 +105,15 @@ func (q *queuePair) start(w wire, a agreement, surplus []byte, established cm.Ev
 	q.tx.asked.init(a.ird)
 	q.tx.rtrRead = a.rtr == ReadRTR && a.initiator
 	q.tx.open = a.initiator
-	q.nic.events.post(q.id, established)
 	q.tx.mu.Unlock()
+	q.rx.mu.Unlock()
+	q.id.Deliver(established)
 
+	q.rx.mu.Lock()
+	if q.ended.Load() { // by the user, already
+		q.rx.mu.Unlock()
+		return nil
+	}
 	q.cq.attach(q)
 	q.nic.sweeper.add(q)
 	if len(surplus) > 0 {
@@ -119,7 +126,7 @@ func (q *queuePair) start(w wire, a agreement, surplus []byte, established cm.Ev
 	}
 	q.rx.mu.Unlock()
 	if a.initiator {
-		q.beginNudging()
+		q.beginNudging(a.rtr)
 	}
 	return nil
 }
@@ -127,8 +134,10 @@ func (q *queuePair) start(w wire, a agreement, surplus []byte, established cm.Ev
 // framePayload is how much payload frames carry, tagged and untagged.
 func (n *NIC) framePayload(w wire, a agreement) (tagged, untagged int) {
 	limit := n.cfg.FrameSize
-	if mss := w.segmentSize(); mss > 0 && (a.crc || n.cfg.FrameMSS) {
-		limit = min(limit, mss)
+	if a.crc || n.cfg.FrameMSS {
+		if mss := w.segmentSize(); mss > 0 {
+			limit = min(limit, mss)
+		}
 	}
 	fit := func(header int) int {
 		p := min(limit-header-crcSize, lengthSize+maxULPDU-header)
@@ -161,6 +170,7 @@ func (q *queuePair) Destroy() error {
 	q.tx.mu.Unlock()
 	q.rx.mu.Unlock()
 	q.cq.release(q)
+	q.giveBackRings()
 	q.pd.use.Add(-1)
 	return q.cq.use(-1)
 }

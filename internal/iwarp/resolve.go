@@ -1,12 +1,10 @@
 package iwarp
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net"
 	"net/netip"
-	"strconv"
 	"syscall"
 
 	"github.com/rdmanet/rdmanet/internal/cm"
@@ -19,7 +17,7 @@ func (i *identifier) ResolveAddrInfo(q cm.AddrInfoQuery) error {
 		return err
 	}
 	i.answers = answers
-	i.post(cm.Event{Type: cm.AddrInfoResolved})
+	i.Deliver(cm.Event{Type: cm.AddrInfoResolved})
 	return nil
 }
 
@@ -91,55 +89,28 @@ func (i *identifier) ResolveAddr(src, dst cm.Addr, timeoutMS int) error {
 		}
 		i.src = src.AddrPort
 	}
-	local, err := route(i.ctx, i.src.Addr(), dst.AddrPort)
+	local, err := route(i.src.Addr(), dst.AddrPort)
 	if err != nil {
 		return err
 	}
 	i.setAddrs(netip.AddrPortFrom(local, i.src.Port()), dst.AddrPort)
-	i.post(cm.Event{Type: cm.AddrResolved})
+	i.Deliver(cm.Event{Type: cm.AddrResolved})
 	return nil
 }
 
-// ResolveRoute makes sure that the address that was resolved still reaches the
-// peer.
+// ResolveRoute has nothing left to find: the kernel, when it was asked for the
+// local address, chose the interface and the next hop by it, and will again.
 func (i *identifier) ResolveRoute(timeoutMS int) error {
-	local, remote := i.LocalAddr(), i.RemoteAddr()
-	if !local.IsValid() || !remote.IsValid() {
+	if !i.LocalAddr().IsValid() || !i.RemoteAddr().IsValid() {
 		return fmt.Errorf("the address has not been resolved: %w", syscall.EINVAL)
 	}
-	if _, err := route(i.ctx, local.Addr(), remote); err != nil {
-		return err
-	}
-	i.post(cm.Event{Type: cm.RouteResolved})
+	i.Deliver(cm.Event{Type: cm.RouteResolved})
 	return nil
 }
 
 // SetRoute takes no path records: iWARP has none.
 func (i *identifier) SetRoute(path []byte) error {
 	return fmt.Errorf("iWARP has no path records: %w", syscall.EOPNOTSUPP)
-}
-
-// route asks the kernel which local address reaches dst, from src if that is
-// valid, by connecting a UDP socket, which sends nothing.
-func route(ctx context.Context, src netip.Addr, dst netip.AddrPort) (netip.Addr, error) {
-	var d net.Dialer
-	if src.IsValid() {
-		d.LocalAddr = net.UDPAddrFromAddrPort(netip.AddrPortFrom(src, 0))
-	}
-	port := dst.Port()
-	if port == 0 {
-		port = 9 // some systems refuse to connect to port 0
-	}
-	conn, err := d.DialContext(ctx, "udp", net.JoinHostPort(dst.Addr().String(), strconv.Itoa(int(port))))
-	if err != nil {
-		return netip.Addr{}, plainError(err)
-	}
-	defer conn.Close()
-	addr, ok := conn.LocalAddr().(*net.UDPAddr)
-	if !ok {
-		return netip.Addr{}, syscall.EADDRNOTAVAIL
-	}
-	return addr.AddrPort().Addr().Unmap(), nil
 }
 
 // plainError takes from an error of package net what says the same as the stage

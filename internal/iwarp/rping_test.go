@@ -278,13 +278,18 @@ func TestSiwDials(t *testing.T) {
 	for range dials {
 		began := time.Now()
 		e := dialSiw(t, nic, netip.AddrPortFrom(ip, port), verbs.QPAttr{SendDepth: 4, RecvDepth: 4})
+		dialled := time.Since(began)
 		e.ping(0, 64)
 		took := time.Since(began)
-		end(e)
 		slowest = max(slowest, took)
 		if took > stall {
+			q := e.qp.(*queuePair)
+			q.tx.mu.Lock()
+			t.Logf("dial %v, round %v, %d nudges", dialled, took-dialled, q.nudge.count)
+			q.tx.mu.Unlock()
 			stalls++
 		}
+		end(e)
 	}
 	t.Logf("%d dials, the slowest took %v", dials, slowest)
 	require.Zero(t, stalls, "of %d dials so many took more than %v; the slowest %v", dials, stall, slowest)

@@ -20,7 +20,7 @@ func (s *socket) read(dst, spill []byte) (n int, err error) {
 func (s *socket) write(vec [][]byte, record bool) (n int, err error) {
 	for {
 		switch {
-		case record && recordFlag != 0:
+		case record && recordFlag != 0 && !raceEnabled:
 			n, err = unix.SendmsgBuffers(s.fd, vec, nil, nil, recordFlag)
 		case len(vec) == 1:
 			n, err = unix.Write(s.fd, vec[0])

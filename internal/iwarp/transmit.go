@@ -57,6 +57,7 @@ type transmitter struct {
 	halted   bool   // nothing more is framed
 	dead     bool   // nothing more is written
 	finished bool   // nothing is left: what was not sent has been flushed
+	fin      bool   // and the peer has been told that nothing more comes
 
 	badRequest uint64 // the request that made the queue pair fail, plus one
 
