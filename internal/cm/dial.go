@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"syscall"
 	"time"
 )
 
@@ -75,9 +76,7 @@ func (m *Manager) dialSerial(ctx context.Context, r *DialRequest, targets []targ
 	deadline, limited := ctx.Deadline()
 	var errs []error
 	for i, t := range targets {
-		a, stop := m.startAttempt(ctx, r, t, len(targets)-i)
-		conn, err := a.dial()
-		stop()
+		a, conn, err := m.dialOne(ctx, r, t, len(targets)-i)
 		if err == nil {
 			return conn, nil
 		}
@@ -93,6 +92,26 @@ func (m *Manager) dialSerial(ctx context.Context, r *DialRequest, targets []targ
 		}
 	}
 	return nil, dialError(errs)
+}
+
+// portTries is how often a local port that the connection manager has chosen is
+// given up because it turns out to be taken. An iWARP device that is Linux's siw
+// has TCP's ports, and the connection manager, which chooses, does not know
+// which of them TCP uses.
+const portTries = 16
+
+// dialOne tries one target, anew when the local port that was chosen for it is
+// taken.
+func (m *Manager) dialOne(ctx context.Context, r *DialRequest, t target, left int) (*attempt, *Connection, error) {
+	for try := 1; ; try++ {
+		a, stop := m.startAttempt(ctx, r, t, left)
+		conn, err := a.dial()
+		stop()
+		chosen := r.Local.IB == nil && r.Local.Port() == 0
+		if !chosen || !isStage(err, StageConnect) || !errors.Is(err, syscall.EADDRINUSE) || try == portTries || ctx.Err() != nil {
+			return a, conn, err
+		}
+	}
 }
 
 // startAttempt is newAttempt with the share of the time of the first of so many

@@ -356,3 +356,39 @@ func TestDefaultResolver(t *testing.T) {
 	finish(conn)
 	require.Empty(t, p.Verify())
 }
+
+// A local port that was chosen, and turns out to be taken when the connection is
+// made, is given up for another; one that was asked for is not.
+func TestChosenPortTaken(t *testing.T) {
+	taken := scripted.Script{scripted.Connect: {scripted.Fail(syscall.EADDRINUSE)}}
+	for name, c := range map[string]struct {
+		local   string
+		scripts []scripted.Script
+		ids     int
+		ok      bool
+	}{
+		"twice":     {"", []scripted.Script{taken, taken, nil}, 3, true},
+		"always":    {"", []scripted.Script{taken}, 16, false},
+		"asked for": {"192.0.2.9:4000", []scripted.Script{taken, nil}, 1, false},
+		"address":   {"192.0.2.9:0", []scripted.Script{taken, nil}, 2, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := scripted.NewProvider(c.scripts...)
+				r := request(p)
+				if c.local != "" {
+					r.Local.AddrPort = netip.MustParseAddrPort(c.local)
+				}
+				conn, err := cm.NewManager(p).Dial(t.Context(), r)
+				if c.ok {
+					require.NoError(t, err)
+					finish(conn)
+				} else {
+					require.ErrorIs(t, err, syscall.EADDRINUSE)
+				}
+				require.Len(t, p.IDs(), c.ids)
+				requireClean(t, p)
+			})
+		})
+	}
+}

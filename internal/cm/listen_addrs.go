@@ -41,10 +41,6 @@ func plans(network Network, ip netip.Addr) [][]binding {
 	return [][]binding{{v4, v6}, {both}, {v4}, {v6}}
 }
 
-// portTries is how often a port that the connection manager chose in one family
-// is given back because it is taken in the other.
-const portTries = 16
-
 // boundIDs are the identifiers of a listener. They listen.
 type boundIDs struct {
 	ids  []ID
@@ -82,6 +78,9 @@ func lacksFamily(err error) bool {
 	return errors.Is(err, syscall.EAFNOSUPPORT) || errors.Is(err, syscall.EADDRNOTAVAIL) || errors.Is(err, syscall.EPROTONOSUPPORT)
 }
 
+// bindPlan makes a plan's identifiers. A port that the connection manager chose
+// for the first of them may be taken in the other family, or by TCP: then it is
+// given back, and another is chosen.
 func (m *Manager) bindPlan(ctx context.Context, plan []binding, port uint16, box *inbox) (*boundIDs, error) {
 	for try := 1; ; try++ {
 		b := &boundIDs{}
@@ -101,8 +100,7 @@ func (m *Manager) bindPlan(ctx context.Context, plan []binding, port uint16, box
 			return b, nil
 		}
 		b.destroy()
-		chosen := port == 0 && len(b.ids) > 0
-		if !chosen || !errors.Is(err, syscall.EADDRINUSE) || try == portTries || ctx.Err() != nil {
+		if port != 0 || !errors.Is(err, syscall.EADDRINUSE) || try == portTries || ctx.Err() != nil {
 			return nil, err
 		}
 	}

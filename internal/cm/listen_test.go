@@ -62,6 +62,7 @@ func TestListenBinds(t *testing.T) {
 	}{
 		"specific":             {host: "192.0.2.1", port: "9000", bound: []string{"192.0.2.1:9000"}, addr: "192.0.2.1:9000"},
 		"specific, port 0":     {host: "192.0.2.1", port: "0", bound: []string{"192.0.2.1:0"}, addr: "192.0.2.1:49153"},
+		"specific, 0, taken":   {host: "192.0.2.1", port: "0", scripts: []scripted.Script{inUse, inUse, nil}, bound: []string{"192.0.2.1:0", "192.0.2.1:0", "192.0.2.1:0"}, addr: "192.0.2.1:49153"},
 		"specific, no port":    {host: "192.0.2.1", bound: []string{"192.0.2.1:0"}, addr: "192.0.2.1:49153"},
 		"specific IPv6":        {host: "fe80::1%eth0", port: "9000", bound: []string{"[fe80::1%eth0]:9000 only"}, addr: "[fe80::1%eth0]:9000"},
 		"specific, not ours":   {host: "192.0.2.1", port: "9000", scripts: []scripted.Script{noFamily}, bound: []string{"192.0.2.1:9000"}, errno: syscall.EAFNOSUPPORT},
