@@ -3,6 +3,7 @@ package rsocket
 import (
 	"fmt"
 	"net"
+	"runtime"
 	"time"
 
 	"github.com/rdmanet/rdmanet/internal/verbs"
@@ -23,6 +24,11 @@ type Config struct {
 	// MaxInline is up to how many bytes a write is handed to the device as
 	// part of the work request. 0 is for the default, less for none.
 	MaxInline int
+
+	// Spin is how long a wait polls before it sleeps, while that mostly finds
+	// something. 0 is for the default, less for none; with GOMAXPROCS 1
+	// there is none.
+	Spin time.Duration
 
 	// Acceptor says that this side accepted the connection.
 	Acceptor bool
@@ -51,6 +57,10 @@ const (
 
 	defaultInline = 64
 	maxInline     = 256
+
+	// defaultSpin is somewhat more than a round trip between two hosts
+	// takes, and about what going to sleep and being woken costs.
+	defaultSpin = 20 * time.Microsecond
 
 	// spareReceives are posted beyond those that the peer is told of, for
 	// its grants and control messages, and because receives are posted again
@@ -85,6 +95,12 @@ func (c *Config) resolve(dev verbs.DeviceInfo) error {
 		c.MaxInline = 0
 	}
 	c.MaxInline = min(c.MaxInline, maxInline)
+	switch {
+	case runtime.GOMAXPROCS(0) == 1 || c.Spin < 0:
+		c.Spin = 0
+	case c.Spin == 0:
+		c.Spin = defaultSpin
+	}
 	if c.KeepAlive.Idle <= 0 {
 		c.KeepAlive.Idle = defaultKeepAliveTime
 	}

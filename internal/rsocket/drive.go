@@ -134,10 +134,6 @@ type spinner struct {
 }
 
 const (
-	// spinTime is how long a spin lasts at most: somewhat more than a round
-	// trip between two hosts takes, somewhat less than going to sleep and
-	// being woken costs.
-	spinTime = 20 * time.Microsecond
 	maxPolls = 1000 // where the clock stands still
 	maxScore = 8
 	spinTry  = 32 // of so many waits that begin without a spin, one does
@@ -146,7 +142,7 @@ const (
 // run spins without mu, but polls with it, yielding to other goroutines. It
 // reports whether anything came.
 func (sp *spinner) run(s *Stream, w *waiter) bool {
-	if !s.spinning {
+	if s.cfg.Spin == 0 {
 		return false
 	}
 	if sp.score == 0 {
@@ -163,7 +159,7 @@ func (sp *spinner) run(s *Stream, w *waiter) bool {
 			sp.score = min(sp.score+2, maxScore)
 			return true
 		}
-		if i == maxPolls || i%4 == 0 && time.Since(start) > spinTime {
+		if i == maxPolls || i%4 == 0 && time.Since(start) > s.cfg.Spin {
 			sp.score = max(sp.score-1, 0)
 			return false
 		}

@@ -60,8 +60,7 @@ func (e *ConnError) Timeout() bool { return e.Errno.Timeout() }
 // Temporary is false: the connection is lost.
 func (e *ConnError) Temporary() bool { return false }
 
-// completionError is what a failed completion of our own work says about the
-// connection. read says that the work was a keepalive or closing Read.
+// completionError is what a failed completion says about the connection.
 func completionError(status verbs.WCStatus) error {
 	switch status {
 	case verbs.WCRetryExcErr, verbs.WCRespTimeoutErr:

@@ -33,7 +33,7 @@ func (f *sendFlow) init(h Header) {
 
 // room is how many bytes the next data message may carry; 0 for none.
 func (f *sendFlow) room() int {
-	if f.granted == 0 || f.limit-f.sent <= f.reserve || f.limit-f.sent > f.initial {
+	if f.granted == 0 || f.limit-f.sent <= f.reserve {
 		return 0
 	}
 	return int(f.win[0].Len)

@@ -3,7 +3,6 @@ package rsocket
 import (
 	"errors"
 	"fmt"
-	"runtime"
 	"sync"
 	"time"
 	"unsafe"
@@ -16,7 +15,6 @@ import (
 type Stream struct {
 	cfg       Config
 	immediate bool // messages travel as immediate data, not as Sends
-	spinning  bool // waiting may begin with a spin
 	inline    int  // bytes of a write that are handed over with the request
 	order     endian
 
@@ -121,7 +119,6 @@ func Open(pool *Memory, mk func(verbs.PD, verbs.CQ, verbs.QPAttr) (verbs.QP, err
 	s := &Stream{
 		cfg:       cfg,
 		immediate: info.Transport.HasImmediate(),
-		spinning:  runtime.GOMAXPROCS(0) > 1,
 		order:     hostEndian || endian(cfg.BigEndian),
 		pool:      pool,
 		opsGone:   make(chan struct{}),
