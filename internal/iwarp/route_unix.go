@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"strconv"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -19,12 +20,16 @@ func route(src netip.Addr, dst netip.AddrPort) (netip.Addr, error) {
 	if dst.Addr().Unmap().Is4() {
 		family = unix.AF_INET
 	}
+	syscall.ForkLock.RLock() // no child inherits it
 	fd, err := unix.Socket(family, unix.SOCK_DGRAM, 0)
+	if err == nil {
+		unix.CloseOnExec(fd)
+	}
+	syscall.ForkLock.RUnlock()
 	if err != nil {
 		return netip.Addr{}, os.NewSyscallError("socket", err)
 	}
 	defer unix.Close(fd)
-	unix.CloseOnExec(fd)
 	if src.IsValid() {
 		if err := unix.Bind(fd, sockaddr(family, netip.AddrPortFrom(src, 0))); err != nil {
 			return netip.Addr{}, os.NewSyscallError("bind", err)
