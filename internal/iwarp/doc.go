@@ -11,13 +11,13 @@
 // negotiate.go, which is what two ends agree on.
 //
 // The NIC: nic.go, config.go, memory.go (regions), cq.go and wait.go (completion
-// queues), qp.go (queue pairs) with post.go (their queues), receive.go and
+// queues), qp.go (queue pairs) with post.go (their queues) and rings.go, receive.go and
 // place.go (the receive path), transmit.go, batch.go and reads.go (the transmit
 // path), closing.go (how a connection ends), nudge.go, sweep.go. The socket is
 // behind an interface in socket.go, with a file for each kind of platform.
 //
-// The connection manager: id.go, resolve.go (the stages addrinfo, addr and
-// route), connect.go, listen.go, accept.go, setup.go (the set-up's I/O).
+// The connection manager: id.go, resolve.go with route_*.go (the stages addrinfo,
+// addr and route), connect.go, listen.go, accept.go, setup.go (the set-up's I/O).
 //
 // # Who runs what
 //
@@ -34,9 +34,9 @@
 //     drives: see sweeper.
 //   - A connection that ends has a goroutine of its own for the bounded time that
 //     it takes to close TCP: see closing.go.
-//   - Events go to their identifiers from one goroutine, which lives as long as
-//     there are any: see eventQueue. None is delivered under a lock of this
-//     package.
+//   - An event is delivered where it arises, without a lock of this package; that
+//     of a connection's end, which arises under locks, from a goroutine that
+//     lives as long as there are any: see eventQueue.
 //
 // An idle connection has no goroutine, and no buffer.
 //

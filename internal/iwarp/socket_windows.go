@@ -40,6 +40,9 @@ func newSocket(conn *net.TCPConn) (wire, error) {
 		on, returned := uint32(1), uint32(0)
 		err = windows.WSAIoctl(s.handle, fionbio, (*byte)(unsafe.Pointer(&on)), uint32(unsafe.Sizeof(on)), nil, 0, &returned, nil, 0)
 	}
+	if err == nil {
+		err = conn.SetDeadline(time.Time{}) // those of the set-up
+	}
 	if err != nil {
 		conn.Close()
 		return nil, fmt.Errorf("make socket non-blocking: %w", err)
