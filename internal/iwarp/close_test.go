@@ -347,3 +347,45 @@ func TestManyConnections(t *testing.T) {
 	defer nic.regions.mu.Unlock()
 	require.Empty(t, nic.regions.of)
 }
+
+// A peer that sends without a pause delays neither Wake nor the end.
+func TestFlood(t *testing.T) {
+	nic := openNIC(t, Config{CloseTimeout: 200 * time.Millisecond})
+	p, e := rawInitiator(t, nic, enhancedRequest, verbs.QPAttr{})
+	stop := make(chan struct{})
+	flooding := make(chan struct{})
+	flood := bytes.Repeat(p.sign(), 5000)
+	go func() {
+		defer close(flooding)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			if _, err := p.conn.Write(flood); err != nil {
+				return
+			}
+		}
+	}()
+	for range 20 {
+		left := make(chan error, 1)
+		go func() { left <- e.cq.Wait() }()
+		time.Sleep(5 * time.Millisecond)
+		began := time.Now()
+		e.cq.Wake()
+		require.NoError(t, <-left)
+		require.Less(t, time.Since(began), 5*time.Second)
+	}
+	left := make(chan error, 1)
+	go func() { left <- e.cq.Wait() }()
+	time.Sleep(5 * time.Millisecond)
+	require.NoError(t, e.id.Disconnect())
+	e.next(cm.Disconnected)
+	e.cq.Wake()
+	require.NoError(t, <-left)
+	e.destroy()
+	close(stop)
+	<-flooding
+	p.conn.Close()
+}

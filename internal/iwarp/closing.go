@@ -153,7 +153,7 @@ func (q *queuePair) shutdown() {
 		// Returns with the peer's end, or when it is time to look again. No
 		// Wait is parked on the socket any more, so the deadline is free.
 		_ = q.wire.setReadDeadline(wake)
-		over = q.wire.waitReadable(q.discard) == nil
+		over = q.wire.waitReadable(q.discard) == nil && q.rxOver()
 	}
 
 	q.rx.mu.Lock()
@@ -185,24 +185,28 @@ func (q *queuePair) finish() bool {
 	return t.fin
 }
 
-// discard reads and throws away what comes, and reports whether that is over.
+// discard reads and throws away what comes, and reports whether it is to be asked
+// again at once, or not any more. It returns false only with the socket empty, as
+// attemptRead does.
 func (q *queuePair) discard(uintptr) bool {
 	q.rx.mu.Lock()
 	defer q.rx.mu.Unlock()
 	r := &q.rx
-	if r.eof != nil {
-		return true
-	}
 	b := buffers.Get().(*buffer)
 	defer buffers.Put(b)
-	for {
+	for n := 0; r.eof == nil && n < sweepReads; n++ {
 		_, err := q.wire.read(nil, b.b[:])
 		if err == errAgain {
 			return false
 		}
-		if err != nil {
-			r.eof = err
-			return true
-		}
+		r.eof = err
 	}
+	return true
+}
+
+// rxOver reports whether the socket has no more.
+func (q *queuePair) rxOver() bool {
+	q.rx.mu.Lock()
+	defer q.rx.mu.Unlock()
+	return q.rx.eof != nil
 }

@@ -87,8 +87,10 @@ const (
 	// the headers of the next.
 	lookahead = 256
 
-	// pollReads bounds the system calls of one Poll.
-	pollReads = 16
+	// pollReads bounds the system calls of one Poll, and sweepReads those of
+	// other readers at one time.
+	pollReads  = 16
+	sweepReads = 64
 )
 
 // What a step has come to.
@@ -134,9 +136,15 @@ func (q *queuePair) attemptRead(uintptr) bool {
 	q.drive()
 	q.rx.quiet = true
 	empty := false
-	for !empty && !q.cq.pending() {
+	for n := 1; !empty && !q.cq.leaving(); n++ {
 		p := q.step()
 		empty = p == readNone || p == readOver
+		if n%pollReads == 0 { // a peer that never pauses must not keep others out
+			q.rx.quiet = false
+			q.rx.mu.Unlock()
+			q.rx.mu.Lock()
+			q.rx.quiet = true
+		}
 	}
 	q.rx.quiet = false
 	q.rx.release()
@@ -156,7 +164,7 @@ func (q *queuePair) sweep() bool {
 		q.rx.driven = false
 		return true
 	}
-	q.readAll()
+	q.readSome()
 	return false
 }
 
@@ -171,19 +179,23 @@ func (q *queuePair) drive() {
 // readOn reads what has come, in a goroutine of its own, because of something
 // that happened elsewhere: writing has failed, and reading tells why.
 func (q *queuePair) readOn() {
-	q.rx.mu.Lock()
-	defer q.rx.mu.Unlock()
-	q.readAll()
+	for more := true; more; {
+		q.rx.mu.Lock()
+		more = q.readSome()
+		q.rx.mu.Unlock()
+	}
 }
 
-// readAll reads until there is nothing more. Called with the receive lock held.
-func (q *queuePair) readAll() {
-	for {
+// readSome reads until there is nothing more, but not for ever: it reports
+// whether there may be more. Called with the receive lock held.
+func (q *queuePair) readSome() bool {
+	defer q.rx.release()
+	for range sweepReads {
 		if p := q.step(); p == readNone || p == readOver {
-			break
+			return false
 		}
 	}
-	q.rx.release()
+	return true
 }
 
 // step makes one system call and deals with what it brought. Called with the
