@@ -53,7 +53,8 @@ type Dialer struct {
 
 	// ReadBuffer and WriteBuffer are the bytes of registered memory of the
 	// connection, for what the peer sends and for what Write accepts. 0 means
-	// a default; other values are rounded up to whole pages.
+	// a default of 512 KiB; other values are rounded up to multiples of
+	// 16 KiB, and are 1 GiB at the most.
 	ReadBuffer, WriteBuffer int
 }
 
@@ -154,6 +155,9 @@ func (d *Dialer) dial(ctx context.Context, network, address string) (net.Conn, e
 
 // dialProvider dials with one provider.
 func dialProvider(ctx context.Context, p Provider, r cm.DialRequest) (net.Conn, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
 	m, err := manager(p)
 	if err != nil {
 		return nil, err

@@ -38,6 +38,12 @@ func keepAlive(d time.Duration, cfg net.KeepAliveConfig) net.KeepAliveConfig {
 	return net.KeepAliveConfig{Enable: true, Idle: d, Interval: d}
 }
 
+// A tcpKeepAliver is an identifier of the software NIC, whose TCP connection has
+// a keepalive of its own.
+type tcpKeepAliver interface {
+	SetKeepAlive(net.KeepAliveConfig) error
+}
+
 // endpoint builds the stream of a connection for the dial and the accept
 // sequence.
 type endpoint struct {
@@ -75,6 +81,11 @@ func (e *endpoint) Prepare(id cm.ID, request cm.Event) (cm.ConnParam, error) {
 		param.ResponderResources = min(param.ResponderResources, request.Param.ResponderResources)
 		param.InitiatorDepth = min(param.InitiatorDepth, request.Param.InitiatorDepth)
 		e.reads = int(param.InitiatorDepth)
+	}
+	if tcp, ok := id.(tcpKeepAliver); ok {
+		if err := tcp.SetKeepAlive(e.cfg.keepAlive); err != nil {
+			return cm.ConnParam{}, err
+		}
 	}
 	e.stream, err = rsocket.Open(rsocket.MemoryOf(dev), id.CreateQP, rsocket.Config{
 		ReadBuffer: e.cfg.readBuffer, WriteBuffer: e.cfg.writeBuffer,

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math"
 	"net"
 	"net/netip"
 	"syscall"
@@ -72,6 +73,15 @@ func TestDialerDeadline(t *testing.T) {
 		got, ok := tc.d.deadline(now)
 		require.Equal(t, !tc.want.IsZero(), ok)
 		require.True(t, tc.want.Equal(got), "%v", got)
+	}
+}
+
+func TestListenExtremes(t *testing.T) {
+	require.Panics(t, func() { (&ListenConfig{}).Listen(nil, "rdma", "127.0.0.1:0") }) //lint:ignore SA1012 as package net does
+	for _, backlog := range []int{math.MinInt, 1, 1 << 40, math.MaxInt} {
+		l, err := (&ListenConfig{Provider: Software, Backlog: backlog}).Listen(t.Context(), "rdma", "127.0.0.1:0")
+		require.NoError(t, err)
+		require.NoError(t, l.Close())
 	}
 }
 

@@ -30,16 +30,18 @@ type ListenConfig struct {
 	// Backlog is how many connections may wait to be accepted or to finish
 	// their handshake. 0 means a default of 128. Peers beyond it wait their
 	// turn, up to 1,024 of them and for HandshakeTimeout; then they are
-	// refused.
+	// refused. More than 65,536 counts as that.
 	Backlog int
 
 	// HandshakeTimeout is how long a peer may take to finish connecting once
-	// it has begun; then it is dropped. 0 means a default of 10 s.
+	// it has begun; then it is dropped. 0 means a default of 10 s. It begins
+	// with the peer's connect request: on the software NIC a TCP connection
+	// that brings none is closed after 5 s, whatever this says.
 	HandshakeTimeout time.Duration
 
-	// Refused, if not nil, is told of each peer that did not become a
-	// connection, and why. It must not block, and may be called by several
-	// goroutines at once.
+	// Refused, if not nil, is told of each peer whose connect request did not
+	// become a connection, and why. It must not block, and may be called by
+	// several goroutines at once.
 	Refused func(peer net.Addr, err error)
 }
 
@@ -57,6 +59,9 @@ func Listen(network, address string) (net.Listener, error) {
 // affect the listener. The network is one of "rdma", "rdma4", "rdma6", or the
 // same with "tcp".
 func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (net.Listener, error) {
+	if ctx == nil {
+		panic("nil context")
+	}
 	l, err := lc.listen(ctx, network, address)
 	if err != nil {
 		return nil, &net.OpError{Op: opListen, Net: netName, Addr: errorAddr(err, address), Err: publicError(err)}

@@ -134,7 +134,12 @@ type unavailableError struct {
 	err      error
 }
 
-func (e *unavailableError) Error() string   { return fmt.Sprintf("provider %v: %v", e.provider, e.err) }
+func (e *unavailableError) Error() string {
+	if int(e.provider) >= len(providerNames) {
+		return fmt.Sprintf("%v: %v", e.provider, e.err)
+	}
+	return fmt.Sprintf("provider %v: %v", e.provider, e.err)
+}
 func (e *unavailableError) Unwrap() []error { return []error{errUnavailable, e.err} }
 func (e *unavailableError) Timeout() bool   { return false }
 func (e *unavailableError) Temporary() bool { return false }

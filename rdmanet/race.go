@@ -102,6 +102,9 @@ func race(ctx context.Context, delay time.Duration, runners []runner) (net.Conn,
 				timer.Stop()
 				begin()
 			case running == 0:
+				if begun < len(runners) {
+					errs[begun] = ctx.Err() // why it was not begun
+				}
 				return nil, raceError(runners, errs)
 			}
 		case <-timer.C:

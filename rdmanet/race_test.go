@@ -131,6 +131,20 @@ func TestRace(t *testing.T) {
 	}
 }
 
+// TestDialContextOver: the context's end is the error, whatever this machine has.
+func TestDialContextOver(t *testing.T) {
+	canceled, cancel := context.WithCancel(context.Background())
+	cancel()
+	for _, p := range []Provider{Auto, Verbs, Software} {
+		_, err := (&Dialer{Provider: p}).DialContext(canceled, "rdma", "127.0.0.1:9")
+		require.ErrorIs(t, err, context.Canceled, "%v", p)
+		require.False(t, requireOpError(t, err, "dial").Timeout())
+		_, err = (&Dialer{Provider: p, Timeout: -1}).Dial("rdma", "127.0.0.1:9")
+		require.ErrorIs(t, err, context.DeadlineExceeded, "%v", p)
+		require.True(t, requireOpError(t, err, "dial").Timeout())
+	}
+}
+
 // TestRaceError leaves out what this machine does not have, unless that is all.
 func TestRaceError(t *testing.T) {
 	runners := []runner{{name: "verbs"}, {name: "software"}, {name: "fallback"}}

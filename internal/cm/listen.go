@@ -15,6 +15,9 @@ const (
 	// DefaultBacklog is the Backlog of a ListenRequest that says none.
 	DefaultBacklog = 128
 
+	// maxBacklog is the most that a Backlog counts for.
+	maxBacklog = 1 << 16
+
 	// DefaultHandshakeTimeout is how long a peer gets when a ListenRequest
 	// does not say. An iWARP dialer of Linux gives up after the same time.
 	DefaultHandshakeTimeout = 10 * time.Second
@@ -108,6 +111,7 @@ func (m *Manager) Listen(ctx context.Context, r ListenRequest) (*Listener, error
 	if r.Backlog <= 0 {
 		r.Backlog = DefaultBacklog
 	}
+	r.Backlog = min(r.Backlog, maxBacklog)
 	if r.HandshakeTimeout <= 0 {
 		r.HandshakeTimeout = DefaultHandshakeTimeout
 	}

@@ -127,3 +127,27 @@ func TestFlushedWithoutEvent(t *testing.T) {
 		})
 	})
 }
+
+// TestKeepAliveMute checks that an iWARP acceptor, which may not probe before it
+// has heard the dialer, gives up one that never says anything, and keeps one
+// that serves no Reads, as a C program that has nothing to do.
+func TestKeepAliveMute(t *testing.T) {
+	for reads, gone := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			l := newLab(t, simqp.Options{Transport: verbs.IWARP})
+			cfg := keepAlive
+			cfg.Acceptor = true
+			e, r := l.connectRaw(cfg, rawConfig{reads: reads})
+			defer func() { l.release(e); r.destroy() }()
+			start := time.Now()
+			require.NoError(t, e.SetReadDeadline(start.Add(time.Hour)))
+			_, err := e.Read(make([]byte, 1))
+			if !gone {
+				require.Equal(t, os.ErrDeadlineExceeded, err)
+				return
+			}
+			require.ErrorIs(t, err, syscall.ETIMEDOUT)
+			require.InDelta(t, (15*time.Second + 9*15*time.Second).Seconds(), time.Since(start).Seconds(), 3)
+		})
+	}
+}

@@ -80,16 +80,19 @@ func (s *Stream) drain(p []byte) (n int) {
 // taken and thrown away. The peer is not told; the protocol has no word for it.
 func (s *Stream) CloseRead() error {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	if s.state.closed {
+		s.mu.Unlock()
 		return net.ErrClosed
 	}
 	if s.state.readShut {
+		s.mu.Unlock()
 		return nil
 	}
 	s.state.readShut = true
 	s.discard()
 	s.flush()
 	s.wakeAll()
+	s.mu.Unlock()
+	sweeper.soon()
 	return nil
 }

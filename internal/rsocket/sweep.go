@@ -57,6 +57,17 @@ func (sw *sweep) remove(s *Stream) {
 	}
 }
 
+// soon brings the next pass near, for a stream that nobody will drive from now on.
+func (sw *sweep) soon() {
+	sw.mu.Lock()
+	defer sw.mu.Unlock()
+	if sw.timer == nil || !sw.timer.Stop() {
+		return // a pass is about to be made
+	}
+	sw.pause = sweepSoon
+	sw.timer = time.AfterFunc(sweepSoon, sw.run)
+}
+
 // run makes a pass. Only one is under way at a time: the timer is set again at
 // the end; a timer that was stopped too late finds another in its place.
 func (sw *sweep) run() {
@@ -154,6 +165,13 @@ func (s *Stream) keepAlive(now time.Time) {
 	}
 	patience := ka.Interval * time.Duration(ka.Count)
 	switch {
+	case !s.immediate && s.cfg.Acceptor && s.recvs == 0 && s.peerReads > 0:
+		// An iWARP acceptor must not speak before the dialer's first
+		// message, so it cannot probe; a dialer that serves Reads is one of
+		// ours, and sends that message at once.
+		if now.Sub(p.since) >= ka.Idle+patience {
+			s.fail(&ConnError{syscall.ETIMEDOUT, "the peer has never said anything", nil})
+		}
 	case p.outstanding:
 		if now.Sub(p.at) >= patience && now.Sub(p.since) >= patience {
 			s.fail(&ConnError{syscall.ETIMEDOUT, "the peer has not answered keepalives for " + patience.String(), nil})
