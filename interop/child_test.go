@@ -181,7 +181,7 @@ func (o *peerOptions) behave(c net.Conn) error {
 		return newPattern(1, 1<<62).send(c, 64<<10)
 	case "dial-all": // what this process gets, and hold it
 		return dialAll(o.dial, c)
-	case "survive-read", "survive-write", "survive-both":
+	case "survive-read", "survive-write", "survive-both", "survive-send":
 		return survive(c.(*rdmanet.Conn), strings.TrimPrefix(o.do, "survive-"))
 	case "ask": // what standard input says, line by line, and print the answers
 		return ask(c)

@@ -150,12 +150,12 @@ func await(t *testing.T, what string, c <-chan result, limit time.Duration) resu
 	return r
 }
 
-// fill writes until nothing more is taken; p tells how much was. Nobody reads at
-// the other end.
+// fill writes until nothing more has been taken for a second; p tells how much
+// was. Nobody reads at the other end.
 func fill(c *rdmanet.Conn, p *pattern) error {
 	buf := make([]byte, 64<<10)
-	for {
-		if err := c.SetWriteDeadline(time.Now().Add(500 * time.Millisecond)); err != nil {
+	for begin := time.Now(); ; {
+		if err := c.SetWriteDeadline(time.Now().Add(time.Second)); err != nil {
 			return err
 		}
 		before := p.pos
@@ -164,10 +164,11 @@ func fill(c *rdmanet.Conn, p *pattern) error {
 		}
 		n, err := c.Write(buf)
 		p.pos = before + int64(n)
-		if isTimeout(err) && p.pos > 0 {
+		switch {
+		case err == nil:
+		case isTimeout(err) && n == 0 && p.pos > 0:
 			return c.SetWriteDeadline(time.Time{})
-		}
-		if err != nil {
+		case !isTimeout(err) || time.Since(begin) > patience:
 			return err
 		}
 	}

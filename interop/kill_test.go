@@ -3,6 +3,7 @@
 package interop
 
 import (
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -122,27 +123,46 @@ func writing(t *testing.T, c *rdmanet.Conn) <-chan result {
 // flowing runs a transfer and returns when it is in full flow.
 func flowing(t *testing.T, transfer func(moved func(int64)) error) <-chan result {
 	t.Helper()
-	const enough = 4 << 20
+	f := flow(transfer)
+	require.NoError(t, f.started())
+	return f.ended
+}
+
+// A transferring is a transfer under way.
+type transferring struct {
+	inFlow chan struct{}
+	ended  <-chan result
+}
+
+// enoughFlow is how much has been moved when a transfer is in full flow.
+const enoughFlow = 4 << 20
+
+// flow runs a transfer, which tells what it moves.
+func flow(transfer func(moved func(int64)) error) transferring {
 	total := int64(0)
 	inFlow := make(chan struct{})
-	op := background(func() (int64, error) {
+	return transferring{inFlow, background(func() (int64, error) {
 		err := transfer(func(n int64) {
 			before := total
 			total += n
-			if before < enough && total >= enough {
+			if before < enoughFlow && total >= enoughFlow {
 				close(inFlow)
 			}
 		})
 		return total, err
-	})
+	})}
+}
+
+// started waits until a transfer is in full flow.
+func (f transferring) started() error {
 	select {
-	case <-inFlow:
-	case r := <-op:
-		t.Fatalf("the transfer ended after %d bytes: %v", r.n, r.err)
+	case <-f.inFlow:
+		return nil
+	case r := <-f.ended:
+		return fmt.Errorf("the transfer ended after %d bytes: %w", r.n, r.err)
 	case <-time.After(patience):
-		t.Fatalf("the transfer does not come to %d bytes", enough)
+		return fmt.Errorf("the transfer does not come to %d bytes", enoughFlow)
 	}
-	return op
 }
 
 // counting is a writer that only says how much was written.
