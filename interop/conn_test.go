@@ -45,9 +45,10 @@ func accept(t *testing.T, l *rdmanet.Listener) *rdmanet.Conn {
 	return c
 }
 
-// dialer dials devices with a time limit.
+// dialer dials devices with a time limit. Close has as much: many at once take
+// long on a machine that is emulated.
 func dialer(timeout time.Duration) *rdmanet.Dialer {
-	return &rdmanet.Dialer{Provider: rdmanet.Verbs, Timeout: timeout}
+	return &rdmanet.Dialer{Provider: rdmanet.Verbs, Timeout: timeout, CloseTimeout: timeout}
 }
 
 // dial connects to a listener that is there.
