@@ -51,6 +51,10 @@ func (id *identifier) CreateQP(pd verbs.PD, cq verbs.CQ, attr verbs.QPAttr) (ver
 		ask.max_inline = 0
 		code = id.createQP(domain, queue, &ask, qp)
 	}
+	if code == C.RN_SILENT {
+		// libsiw forgets to say why; what the kernel has refused it is memory
+		return nil, &Error{Call: call, Code: int(syscall.ENOMEM), Hint: "the device gives no more queue pairs, or none this deep"}
+	}
 	if code != 0 {
 		return nil, callError(call, code)
 	}
