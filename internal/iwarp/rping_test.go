@@ -270,7 +270,11 @@ func TestRpingClientOnSiw(t *testing.T) {
 // though siw does not hear what comes at once behind its reply.
 func TestSiwDials(t *testing.T) {
 	ip := siwAddr(t)
-	const port, dials, stall = 7199, 2000, 200 * time.Millisecond
+	const port, stall = 7199, 200 * time.Millisecond
+	dials := 2000
+	if testing.Short() {
+		dials = 200
+	}
 	startC(t, "rping", "-s", "-P", "-a", ip.String(), "-p", strconv.Itoa(port), "-C", "1", "-S", "64")
 	nic := openNIC(t, Config{})
 	first := dialSiw(t, nic, netip.AddrPortFrom(ip, port), verbs.QPAttr{SendDepth: 4, RecvDepth: 4})
