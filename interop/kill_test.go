@@ -3,10 +3,12 @@
 package interop
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"net"
 	"os"
+	"path/filepath"
 	"syscall"
 	"testing"
 	"time"
@@ -28,9 +30,26 @@ func (p *program) kill() {
 }
 
 // stop makes a process do nothing until it is continued.
+// stop stops the process, and returns when all its threads stand still: until
+// then it may go on for a while.
 func (p *program) stop() {
 	p.t.Helper()
+	pid := p.cmd.Process.Pid
 	require.NoError(p.t, p.cmd.Process.Signal(syscall.SIGSTOP))
+	require.Eventually(p.t, func() bool {
+		stats, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+		if err != nil || len(stats) == 0 {
+			return false
+		}
+		for _, stat := range stats {
+			b, err := os.ReadFile(stat)
+			// The state follows the name, which is in parentheses.
+			if i := bytes.LastIndexByte(b, ')'); err != nil || i < 0 || !bytes.HasPrefix(b[i:], []byte(") T")) {
+				return false
+			}
+		}
+		return true
+	}, patience, 5*time.Millisecond, "the process does not stop")
 }
 
 func (p *program) resume() {
