@@ -3,7 +3,6 @@
 package interop
 
 import (
-	"bytes"
 	"fmt"
 	"io"
 	"os"
@@ -74,10 +73,7 @@ type netcat struct {
 func newNetcat(t *testing.T, size int64) *netcat {
 	t.Helper()
 	preload := findPreload(t)
-	library, err := os.ReadFile(preload)
-	require.NoError(t, err)
-	if !bytes.Contains(library, []byte("accept4")) {
-		// librdmacm 44.0's: with it netcat fails against itself, too.
+	if oldRsockets(t) {
 		t.Skipf("%s does not stand in for accept4, which netcat calls: it takes a newer librdmacm", preload)
 	}
 	return &netcat{

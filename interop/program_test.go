@@ -6,7 +6,9 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"github.com/stretchr/testify/require"
 	"io"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -157,4 +159,14 @@ func findPreload(t *testing.T) string {
 	}
 	missing(t, "librspreload.so")
 	return ""
+}
+
+// oldRsockets reports whether the librdmacm is one before accept4 was stood in
+// for, such as 44.0. Its rsockets are known to fail on siw, which has no inline
+// data for it, when many messages are under way.
+func oldRsockets(t *testing.T) bool {
+	t.Helper()
+	library, err := os.ReadFile(findPreload(t))
+	require.NoError(t, err)
+	return !bytes.Contains(library, []byte("accept4"))
 }
