@@ -5,6 +5,8 @@ package rdmacore
 import (
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -20,6 +22,9 @@ import (
 // come and go under it.
 func TestDeviceAbandonedDials(t *testing.T) {
 	p, _ := needDevice(t)
+	if strings.HasPrefix(os.Getenv("RDMANET_TEST_DEVICE"), "siw") {
+		t.Skip("siw ends its listener when a dialer goes too soon: internal/cm/settle.go sees to that, and tests above it do")
+	}
 	noLeaks(t)
 	const dialers, rounds = 6, 8
 	l, at := listen(t, p, addr4(t), 64)
