@@ -57,3 +57,19 @@ func TestCIsClean(t *testing.T) {
 		t.Run(file, func(t *testing.T) { compile(t, cc, "-O2", file) })
 	}
 }
+
+// TestDataPathInC runs data.c against a driver that answers in all the ways that
+// drivers do, and where the compiler can with its sanitizers.
+func TestDataPathInC(t *testing.T) {
+	cc := compiler(t)
+	program := filepath.Join(t.TempDir(), "data_check")
+	args := []string{"-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-I", ".", "-o", program, "testdata/data_check.c"}
+	sanitize := append([]string{"-fsanitize=address,undefined", "-fno-sanitize-recover=all"}, args...)
+	if out, err := exec.Command(cc, sanitize...).CombinedOutput(); err != nil {
+		t.Logf("without sanitizers: %s", out)
+		out, err := exec.Command(cc, args...).CombinedOutput()
+		require.NoError(t, err, "%s", out)
+	}
+	out, err := exec.Command(program).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+}
