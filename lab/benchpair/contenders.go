@@ -53,7 +53,7 @@ func (b *bench) pair(name string, t transfer, key string) *contender {
 	return &contender{name: name, key: key, run: func() (map[string]float64, error) {
 		addr := b.addr(b.next())
 		args := append([]string{"-addr", addr}, t.flags()...)
-		out, err := processes(argv(self(), "server", args...), argv(self(), "client", args...))
+		out, err := processes(argv(self(), "server", args...), argv(self(), "client", args...), false)
 		if err != nil {
 			return nil, err
 		}
@@ -84,7 +84,7 @@ func (b *bench) rstream(name string, t transfer, key string, options ...string) 
 		args := t.rstream(b.next(), options)
 		out, err := processes(
 			argv("rstream", "-b", append([]string{b.host}, args...)...),
-			argv("rstream", "-s", append([]string{b.host}, args...)...))
+			argv("rstream", "-s", append([]string{b.host}, args...)...), false)
 		if err != nil {
 			return nil, err
 		}
@@ -104,7 +104,7 @@ func (b *bench) toRstream(t transfer, key string) *contender {
 		port := b.next()
 		out, err := processes(
 			argv("rstream", "-b", append([]string{b.host}, t.rstream(port, []string{"-T", "b"})...)...),
-			argv(self(), "client", append([]string{"-addr", b.addr(port)}, t.flags()...)...))
+			argv(self(), "client", append([]string{"-addr", b.addr(port)}, t.flags()...)...), false)
 		if err != nil {
 			return nil, err
 		}
@@ -129,7 +129,7 @@ func (b *bench) perftest(program string, size, iterations int, options ...string
 	name := strings.Join(append([]string{program}, options...), " ")
 	return &contender{name: name, key: key, run: func() (map[string]float64, error) {
 		args := append([]string{"-F", "-d", b.device, "-s", strconv.Itoa(size), "-n", strconv.Itoa(max(iterations, 5)), "-p", b.next()}, options...)
-		out, err := processes(argv(program, args[0], args[1:]...), argv(program, b.host, args...))
+		out, err := processes(argv(program, args[0], args[1:]...), argv(program, b.host, args...), false)
 		if err != nil {
 			return nil, err
 		}
@@ -161,7 +161,7 @@ func (b *bench) dialCount() string { return strconv.Itoa(b.scaled(30)) }
 func (b *bench) dials() *contender {
 	return &contender{name: ours, key: "median", run: func() (map[string]float64, error) {
 		args := []string{"-addr", b.addr(b.next()), "-n", b.dialCount()}
-		out, err := processes(argv(self(), "accept", args...), argv(self(), "dial", args...))
+		out, err := processes(argv(self(), "accept", args[:2]...), argv(self(), "dial", args...), true)
 		return dialResults(out, err)
 	}}
 }
@@ -169,10 +169,10 @@ func (b *bench) dials() *contender {
 // dialsC is the same in C, with rsockets or with librdmacm's own calls.
 func (b *bench) dialsC(name, api string) *contender {
 	return &contender{name: name, key: "median", run: func() (map[string]float64, error) {
-		args := []string{b.host, b.next(), b.dialCount()}
+		port := b.next()
 		out, err := processes(
-			argv("dialc", api, append([]string{"server"}, args...)...),
-			argv("dialc", api, append([]string{"client"}, args...)...))
+			argv("dialc", api, "server", b.host, port),
+			argv("dialc", api, "client", b.host, port, b.dialCount()), true)
 		return dialResults(out, err)
 	}}
 }

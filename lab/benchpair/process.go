@@ -24,9 +24,10 @@ func argv(program, first string, rest ...string) []string {
 	return append([]string{program, first}, rest...)
 }
 
-// processes runs a server and then a client, until both have ended. None of the
-// programs says when it listens; a client that finds nobody is started again.
-func processes(server, client []string) (outputs, error) {
+// processes runs a server and then a client, until both have ended. A server
+// that is endless is ended when the client has. None of the programs says when it
+// listens; a client that finds nobody is started again.
+func processes(server, client []string, endless bool) (outputs, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), processTimeout)
 	defer cancel()
 	var serverOut bytes.Buffer
@@ -52,7 +53,10 @@ func processes(server, client []string) (outputs, error) {
 		<-ended
 		return outputs{}, fmt.Errorf("%s: %w\n%s\n%s: %s", strings.Join(client, " "), err, out, server[0], serverOut.Bytes())
 	}
-	if err := <-ended; err != nil {
+	if endless {
+		cancel()
+	}
+	if err := <-ended; err != nil && !endless {
 		return outputs{}, fmt.Errorf("%s: %w\n%s", strings.Join(server, " "), err, serverOut.Bytes())
 	}
 	return outputs{serverOut.String(), string(out)}, nil

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
@@ -70,4 +71,48 @@ func TestMedian(t *testing.T) {
 	require.Equal(t, 2.0, median([]float64{3, 1, 2}))
 	require.Equal(t, 1.5, median([]float64{2, 1}))
 	require.Zero(t, median(nil))
+}
+
+func TestProcesses(t *testing.T) {
+	sh := func(script string) []string { return argv("sh", "-c", script) }
+
+	out, err := processes(sh("echo served"), sh("echo asked"), false)
+	require.NoError(t, err)
+	require.Equal(t, outputs{"served\n", "asked\n"}, out)
+
+	out, err = processes(sh("exec sleep 100"), sh("echo asked"), true)
+	require.NoError(t, err)
+	require.Equal(t, "asked\n", out.client)
+
+	// A client that comes too early is started again.
+	marker := t.TempDir() + "/marker"
+	out, err = processes(sh("exec sleep 100"), sh("test -e "+marker+" || { touch "+marker+"; exit 1; }; echo again"), true)
+	require.NoError(t, err)
+	require.Equal(t, "again\n", out.client)
+
+	_, err = processes(sh("exit 3"), sh("true"), false)
+	require.ErrorContains(t, err, "exit status 3")
+	_, err = processes(sh("echo in vain"), sh("exit 4"), false)
+	require.ErrorContains(t, err, "exit status 4")
+	require.ErrorContains(t, err, "in vain")
+}
+
+func TestOnce(t *testing.T) {
+	calls := 0
+	c := &contender{key: "µs", run: func() (map[string]float64, error) {
+		if calls++; calls == 1 {
+			return nil, errors.New("too early")
+		}
+		return map[string]float64{"µs": float64(calls)}, nil
+	}}
+	c.once("item")
+	require.Equal(t, []float64{2}, c.values)
+	require.Equal(t, 1, c.failed)
+
+	c.run = func() (map[string]float64, error) { calls++; return nil, errors.New("gone") }
+	for range 5 {
+		c.once("item")
+	}
+	require.Equal(t, maxFailed, c.failed)
+	require.Equal(t, 4, calls)
 }

@@ -27,7 +27,8 @@ type contender struct {
 
 	values  []float64
 	results []map[string]float64
-	err     error // a contender that has failed is left out from then on
+	failed  int
+	err     error // the last failure
 }
 
 // An item is one line of comparison: the contenders do the same, in turns.
@@ -80,22 +81,26 @@ func run(args []string) error {
 	return nil
 }
 
-// once runs a contender, unless it has failed before. A failure is tried again
-// once: a peer may be slow to listen.
+// maxFailed is how often a contender may fail; then it is left out.
+const maxFailed = 3
+
+// once runs a contender, and if that fails runs it again.
 func (c *contender) once(item string) {
-	if c.err != nil {
-		return
-	}
-	r, err := c.run()
-	if err != nil {
-		fmt.Fprintf(os.Stderr, "%s, %s: %v\n", item, c.name, err)
-		if r, err = c.run(); err != nil {
-			c.err = err
+	for range 2 {
+		if c.failed == maxFailed {
 			return
 		}
+		r, err := c.run()
+		if err == nil {
+			c.values = append(c.values, r[c.key])
+			c.results = append(c.results, r)
+			fmt.Fprintf(os.Stderr, "%s, %s: %.1f\n", item, c.name, r[c.key])
+			return
+		}
+		c.err = err
+		c.failed++
+		fmt.Fprintf(os.Stderr, "%s, %s: %v\n", item, c.name, err)
 	}
-	c.values = append(c.values, r[c.key])
-	c.results = append(c.results, r)
 }
 
 // Names of contenders.

@@ -17,12 +17,16 @@ func (b *bench) print(w io.Writer, items []*item, rounds int) {
 	for _, it := range items {
 		fmt.Fprintf(w, "| **%s**, %s | | | | | | |\n", it.name, it.unit)
 		for _, c := range it.contenders {
-			if c.err != nil {
+			name := c.name
+			if c.failed > 0 {
 				reason, _, _ := strings.Cut(c.err.Error(), "\n")
-				fmt.Fprintf(w, "| %s | failed: %s | | | | | |\n", c.name, reason)
+				name += fmt.Sprintf(" (failed %d times: %s)", c.failed, reason)
+			}
+			if len(c.values) == 0 {
+				fmt.Fprintf(w, "| %s | | | | | | |\n", name)
 				continue
 			}
-			fmt.Fprintf(w, "| %s | %.1f | %.1f to %.1f |", c.name, median(c.values), slices.Min(c.values), slices.Max(c.values))
+			fmt.Fprintf(w, "| %s | %.1f | %.1f to %.1f |", name, median(c.values), slices.Min(c.values), slices.Max(c.values))
 			it.printRatio(w, c)
 		}
 	}
