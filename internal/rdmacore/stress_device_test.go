@@ -183,3 +183,15 @@ func TestDeviceInterruptRace(t *testing.T) {
 		d.tear(t)
 	}
 }
+
+// What a dial costs, to see what part of it is a thread (BenchmarkApart): on iWARP
+// each dial has one.
+func BenchmarkDeviceDial(b *testing.B) {
+	p, _ := needDevice(b)
+	for b.Loop() {
+		d, a := connect(b, p, addr4(b))
+		disconnect(b, d, a)
+		d.tear(b)
+		a.tear(b)
+	}
+}
