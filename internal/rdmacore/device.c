@@ -28,6 +28,7 @@ int rn_query_device(struct rn_context *verbs, struct rn_limits *out)
 		.max_cqe = attr.max_cqe,
 		.max_qp_rd_atom = attr.max_qp_rd_atom,
 		.max_qp_init_rd_atom = attr.max_qp_init_rd_atom,
+		.vendor_id = attr.vendor_id,
 	};
 	memset(&port, 0, sizeof port);
 	if (attr.phys_port_cnt) {
@@ -150,6 +151,16 @@ int rn_destroy_cq(struct rn_cq *cq, unsigned int unacked)
 	if (code)
 		return code;
 	return rn_api.ibv_destroy_comp_channel(channel);
+}
+
+struct rn_cq *rn_guard_cq(struct rn_context *verbs, int depth)
+{
+	return rn_api.ibv_create_cq(verbs, depth, NULL, NULL, 0);
+}
+
+void rn_destroy_guard_cq(struct rn_cq *cq)
+{
+	rn_api.ibv_destroy_cq(cq);
 }
 
 int rn_create_qp(struct rn_cm_id *id, struct rn_pd *pd, struct rn_cq *cq, struct rn_qp_ask *ask,

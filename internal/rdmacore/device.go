@@ -25,6 +25,8 @@ type device struct {
 	hold **C.struct_rn_context
 	info verbs.DeviceInfo
 
+	guard *C.struct_rn_cq // of a siw
+
 	mu      sync.Mutex
 	objects int  // protection domains and completion queues
 	gone    bool // the device was removed
@@ -54,10 +56,12 @@ func (t *deviceTable) find(c *C.struct_rn_context) (*device, error) {
 		return nil, callError("rdma_get_devices", code)
 	}
 	var err error
-	if d.info, err = query(c); err != nil {
+	var vendor C.uint32_t
+	if d.info, vendor, err = query(c); err != nil {
 		C.rn_release_device(d.hold)
 		return nil, err
 	}
+	d.guardSiw(vendor)
 	if t.by == nil {
 		t.by = make(map[*C.struct_rn_context]*device)
 	}
@@ -85,6 +89,7 @@ func (t *deviceTable) removed(d *device) {
 // letGo gives the device back. The kernel waits for that before it removes a
 // device that cannot be taken away from under a program.
 func (d *device) letGo() {
+	d.unguard()
 	C.rn_release_device(d.hold)
 	C.rn_sync_devices()
 }
@@ -111,13 +116,13 @@ func (d *device) done() {
 	}
 }
 
-// query is what there is to know about a device.
-func query(c *C.struct_rn_context) (verbs.DeviceInfo, error) {
+// query is what there is to know about a device, and who has made it.
+func query(c *C.struct_rn_context) (info verbs.DeviceInfo, vendor C.uint32_t, err error) {
 	var limits C.struct_rn_limits
 	if code := C.rn_query_device(c, &limits); code != 0 {
-		return verbs.DeviceInfo{}, callError("ibv_query_device", code)
+		return info, 0, callError("ibv_query_device", code)
 	}
-	return verbs.DeviceInfo{
+	info = verbs.DeviceInfo{
 		Provider:         "verbs",
 		Name:             C.GoString(&c.device.name[0]),
 		Transport:        transport(c.device.transport_type, limits.link_layer),
@@ -126,7 +131,8 @@ func query(c *C.struct_rn_context) (verbs.DeviceInfo, error) {
 		MaxSGE:           int(limits.max_sge),
 		MaxResponderRes:  int(limits.max_qp_rd_atom),
 		MaxInitiatorRead: int(limits.max_qp_init_rd_atom),
-	}, nil
+	}
+	return info, limits.vendor_id, nil
 }
 
 func transport(transportType, linkLayer C.int) verbs.Transport {

@@ -124,14 +124,28 @@ static struct rn_conn_param conn_param(const struct rn_param *param)
 	};
 }
 
+/*
+ * Linux's siw connects TCP inside the call, and any signal that a thread handles
+ * calls that off; the kernel then begins the call again, which fails, and the
+ * connection that was broken off can cost the listener at the other end its
+ * socket. Go's threads get signals at any time (preemption, profiling, the end of
+ * a child), so all but our own wait until the call is over.
+ */
 int rn_connect(struct rn_cm_id *id, const struct rn_param *param)
 {
 	struct rn_conn_param conn = conn_param(param);
+	sigset_t before;
+	int code;
 
 	if (!id->verbs)
 		return EINVAL;
+	code = rn_hold_signals(&before);
+	if (code)
+		return code;
 	errno = 0;
-	return code_of(rn_api.rdma_connect(id, &conn));
+	code = code_of(rn_api.rdma_connect(id, &conn));
+	rn_release_signals(&before);
+	return code;
 }
 
 int rn_listen(struct rn_cm_id *id, int backlog)

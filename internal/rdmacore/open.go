@@ -116,7 +116,7 @@ func Devices() ([]verbs.DeviceInfo, error) {
 	defer C.rn_release_device(list)
 	var infos []verbs.DeviceInfo
 	for _, c := range unsafe.Slice(list, n) {
-		info, err := query(c)
+		info, _, err := query(c)
 		if err != nil {
 			return nil, err
 		}

@@ -10,6 +10,8 @@
 
 #include "abi.h"
 
+#include <signal.h>
+
 enum {
 	RN_SILENT = 1 << 20, /* a call failed and left errno at 0 */
 	RN_PRIVATE_DATA = 256,
@@ -104,6 +106,7 @@ struct rn_limits {
 	int max_qp_rd_atom;
 	int max_qp_init_rd_atom;
 	int link_layer; /* of port 1 */
+	uint32_t vendor_id;
 };
 
 int rn_query_device(struct rn_context *verbs, struct rn_limits *out);
@@ -122,6 +125,9 @@ int rn_dereg_mr(struct rn_mr *mr);
 
 int rn_create_cq(struct rn_context *verbs, int depth, struct rn_cq **cq);
 int rn_destroy_cq(struct rn_cq *cq, unsigned int unacked);
+/* A completion queue without a channel, that nobody uses; NULL if there is none to be had. */
+struct rn_cq *rn_guard_cq(struct rn_context *verbs, int depth);
+void rn_destroy_guard_cq(struct rn_cq *cq);
 
 struct rn_qp_ask {
 	int send_depth;
@@ -208,5 +214,8 @@ int rn_drain(struct rn_cq *cq);
 int rn_install_handler(void);
 int rn_signal(void); /* the number of the signal that ends a blocked call */
 int rn_unblock_signal(void);
+/* Make the calling thread's signals wait, but for that one and those of its own faults. */
+int rn_hold_signals(sigset_t *before);
+void rn_release_signals(const sigset_t *before);
 
 #endif

@@ -51,3 +51,22 @@ int rn_unblock_signal(void)
 	sigaddset(&set, rn_signal());
 	return pthread_sigmask(SIG_UNBLOCK, &set, NULL);
 }
+
+int rn_hold_signals(sigset_t *before)
+{
+	/* those by which a thread is told of its own faults cannot wait */
+	static const int at_once[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS};
+	sigset_t set;
+	size_t i;
+
+	sigfillset(&set);
+	sigdelset(&set, rn_signal());
+	for (i = 0; i < sizeof at_once / sizeof *at_once; i++)
+		sigdelset(&set, at_once[i]);
+	return pthread_sigmask(SIG_BLOCK, &set, before);
+}
+
+void rn_release_signals(const sigset_t *before)
+{
+	pthread_sigmask(SIG_SETMASK, before, NULL);
+}
