@@ -58,10 +58,13 @@ boot() {
 	return 125
 }
 
-# boot_stop ends the guest that runs.
+# boot_stop ends the guest that runs, and returns when nobody writes to its directory any more.
 boot_stop() {
-	[ -z "$QEMU_PID" ] || kill "$QEMU_PID" 2>/dev/null || true
-	[ -z "$FILTER_PID" ] || kill "$FILTER_PID" 2>/dev/null || true
+	local pid
+	for pid in $QEMU_PID $FILTER_PID; do
+		kill "$pid" 2>/dev/null || true
+		wait "$pid" 2>/dev/null || true
+	done
 }
 
 # choose_accel GUEST KERNEL USERLAND RUN sets ACCEL to kvm or tcg. That /dev/kvm is there does not mean
