@@ -42,7 +42,7 @@ func (s *Stream) poll() bool {
 // dispatchSend acts on the completion of something we sent.
 func (s *Stream) dispatchSend(wc *verbs.WC) {
 	if wc.Status != verbs.WCSuccess {
-		s.broken(completionError(wc.Status), wc.Status)
+		s.broken(s.sendError(wc.Status), wc.Status)
 		return
 	}
 	if !s.sq.retire(wc.ID) {
@@ -95,6 +95,16 @@ func (s *Stream) broken(err error, status verbs.WCStatus) {
 		return
 	}
 	s.fail(err)
+}
+
+// sendError is what a failed completion of something we sent says. With iWARP the
+// failure of this side's queue pair while it sends is that of its TCP connection,
+// which the peer, or its host, has reset: siw knows no other word for it.
+func (s *Stream) sendError(status verbs.WCStatus) error {
+	if !s.immediate && status == verbs.WCLocQPOpErr {
+		return &ConnError{syscall.ECONNRESET, "", statusError(status)}
+	}
+	return completionError(status)
 }
 
 // readMessage takes the message out of a completed receive, and how many bytes
