@@ -22,8 +22,9 @@ type Info struct {
 // Info tells what carries the connection.
 func (c *Conn) Info() Info { return c.info }
 
-// InfoOf tells what carries c. It reports false if c is not a *Conn, and looks
-// through wrappers that have a NetConn method, such as *tls.Conn.
+// InfoOf tells what carries c. It reports false if c is not a *Conn, as those of
+// Dialer.Fallback and ListenConfig.AcceptPlain are none, and looks through wrappers
+// that have a NetConn method, such as *tls.Conn.
 func InfoOf(c net.Conn) (Info, bool) {
 	for {
 		switch v := c.(type) {

@@ -13,7 +13,7 @@ type ListenConfig struct {
 	// Provider is what connections are accepted on. With Auto these are RDMA
 	// devices and the software NIC, on one port. Where the address is that
 	// of an iWARP device, the device takes it alone: software NICs and
-	// devices speak the same there.
+	// devices speak the same there. See also AcceptPlain.
 	Provider Provider
 
 	// ReadBuffer and WriteBuffer are the bytes of registered memory of each
@@ -38,6 +38,21 @@ type ListenConfig struct {
 	// with the peer's connect request: on the software NIC a TCP connection
 	// that brings none is closed after 5 s, whatever this says.
 	HandshakeTimeout time.Duration
+
+	// AcceptPlain lets the software NIC's port, which is one of TCP's, serve
+	// peers that speak no RDMA as well: Accept returns the connection of a peer
+	// whose first bytes are no beginning of an MPA connect request (RFC 5044) as
+	// the *net.TCPConn that it is, with all of these bytes still to be read.
+	// This is for protocols in which the client speaks first, such as HTTP and
+	// TLS: a peer that says nothing is closed after 5 s, or sooner when there are
+	// more than 1,024 of them. A peer that ends before it has said anything is
+	// nothing that Accept returns.
+	//
+	// With Auto the software NIC then also takes the address of an iWARP device,
+	// in place of the device, since they cannot share it; peers with iWARP
+	// devices are served all the same. With Verbs there is no software NIC, and
+	// AcceptPlain changes nothing.
+	AcceptPlain bool
 
 	// Refused, if not nil, is told of each peer whose connect request did not
 	// become a connection, and why. It must not block, and may be called by
@@ -96,43 +111,67 @@ func (lc *ListenConfig) listen(ctx context.Context, network, address string) (*L
 		Names:            names(nil),
 		Backlog:          lc.Backlog,
 		HandshakeTimeout: lc.HandshakeTimeout,
+		Plain:            lc.AcceptPlain,
 		NewEndpoint:      func() cm.Endpoint { return newEndpoint(cfg) },
 		Refused:          refused,
 	})
 	if err != nil {
 		return nil, err
 	}
-	return &Listener{inner: inner, addr: addrOf(inner.Addr())}, nil
+	return &Listener{inner: inner, addr: addrOf(inner.Addr()), keepAlive: cfg.keepAlive, refused: refused}, nil
 }
 
 // Listener accepts connections. All its methods may be called concurrently.
 type Listener struct {
-	inner acceptor
-	addr  net.Addr
+	inner     acceptor
+	addr      net.Addr
+	keepAlive net.KeepAliveConfig
+	refused   func(cm.Addr, error) // may be nil
 }
 
 var _ net.Listener = (*Listener)(nil)
 
-// Accept waits for the next connection, a *Conn. See AcceptRDMA.
+// Accept waits for the next connection: a *Conn, or with ListenConfig.AcceptPlain
+// perhaps a *net.TCPConn. A peer that fails to connect is not its business: it
+// returns an error only if the listener is closed (net.ErrClosed), its deadline has
+// passed (os.ErrDeadlineExceeded), its device is gone, or if connections have to be
+// refused because descriptors, memory or queue pairs are exhausted; that last error
+// is Temporary.
 func (l *Listener) Accept() (net.Conn, error) {
-	c, err := l.AcceptRDMA()
+	c, err := l.accept()
 	if err != nil {
 		return nil, err
 	}
-	return c, nil
+	if c.Plain != nil {
+		return plainConn(c.Plain, l.keepAlive), nil
+	}
+	return newConn(c), nil
 }
 
-// AcceptRDMA waits for the next connection. A peer that fails to connect is not
-// its business: it returns an error only if the listener is closed
-// (net.ErrClosed), its deadline has passed (os.ErrDeadlineExceeded), its device
-// is gone, or if connections have to be refused because descriptors, memory or
-// queue pairs are exhausted; that last error is Temporary.
+// AcceptRDMA is Accept for RDMA connections. Others that come, with
+// ListenConfig.AcceptPlain, are closed, and ListenConfig.Refused is told.
 func (l *Listener) AcceptRDMA() (*Conn, error) {
+	for {
+		c, err := l.accept()
+		if err != nil {
+			return nil, err
+		}
+		if c.Plain == nil {
+			return newConn(c), nil
+		}
+		c.Discard()
+		if l.refused != nil {
+			l.refused(c.Remote, errNotRDMA)
+		}
+	}
+}
+
+func (l *Listener) accept() (*cm.Connection, error) {
 	c, err := l.inner.Accept()
 	if err != nil {
 		return nil, &net.OpError{Op: opAccept, Net: netName, Addr: l.addr, Err: publicError(err)}
 	}
-	return newConn(c), nil
+	return c, nil
 }
 
 // Close stops listening. Accept calls under way return net.ErrClosed, and

@@ -26,7 +26,9 @@ const portTries = 16
 //	the address of           who listens
 //	no RDMA device           the software NIC
 //	a RoCE or IB device      the software NIC, then the device on that port
-//	an iWARP device          the device, which software NICs can dial, too
+//	an iWARP device          the device, which software NICs can dial, too; or, for
+//	                         peers without RDMA, the software NIC, which devices
+//	                         can dial, too
 //	all interfaces           the software NIC, then all devices, and those that
 //	                         come later; if iWARP devices are among them, which
 //	                         fail together, each RoCE and InfiniBand address by
@@ -79,6 +81,9 @@ func listenBoth(ctx context.Context, software, devices *cm.Manager, r cm.ListenR
 			return tcp, nil // not a device's
 		}
 		if dev.Transport == verbs.IWARP {
+			if r.Plain {
+				return tcp, nil
+			}
 			tcp.Close()
 			return listenAlone(ctx, devices, r)
 		}

@@ -8,7 +8,8 @@ import (
 )
 
 const (
-	callAccept = "rdma_accept"
+	callAccept      = "rdma_accept"
+	callAcceptPlain = "accept"
 
 	// failureGap is how far apart the failures are that Accept returns.
 	failureGap = time.Second
@@ -28,7 +29,9 @@ const (
 //	   │               Release            │                │               │
 //	   └─────────────────┴────────────────┴────────────────┴───────────────┴──▶ Destroy, slot freed
 //
-// After Close nothing is rejected: destroying the identifier does that.
+// After Close nothing is rejected: destroying the identifier does that. A peer that
+// speaks no RDMA is established when it has a slot, and its identifier is gone when
+// its connection is queued.
 type handshake struct {
 	l       *Listener
 	id      ID
@@ -58,7 +61,7 @@ func (h *handshake) serve() {
 	h.id.Handle(h.box.put)
 
 	err := h.admit()
-	if err == nil {
+	if err == nil && !h.request.Plain {
 		err = h.establish()
 	}
 	if !h.begun && err != nil && h.ctx.Err() == nil {
@@ -67,8 +70,12 @@ func (h *handshake) serve() {
 	if !stop() && err == nil {
 		err = newContextError(h.ctx)
 	}
+	var conn *Connection
 	if err == nil {
-		h.l.queue <- newConnection(h.id, h.ep, h.box) // has room for every slot
+		conn, err = h.connection()
+	}
+	if err == nil {
+		h.l.queue <- conn // has room for every slot
 		return
 	}
 	if h.ep != nil {
@@ -79,6 +86,18 @@ func (h *handshake) serve() {
 		<-h.l.slots
 	}
 	h.failed(err)
+}
+
+// connection is what the handshake has led to.
+func (h *handshake) connection() (*Connection, error) {
+	if !h.request.Plain {
+		return newConnection(h.id, h.ep, h.box), nil
+	}
+	conn, err := newPlainConnection(h.id)
+	if err != nil {
+		return nil, h.callFailed(callAcceptPlain, err)
+	}
+	return conn, nil
 }
 
 // establish builds the connection.
@@ -211,7 +230,7 @@ func (l *Listener) shutdown() {
 	for {
 		select {
 		case conn := <-l.queue:
-			conn.discard()
+			conn.Discard()
 		default:
 			close(l.gone)
 			return

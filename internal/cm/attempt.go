@@ -70,7 +70,7 @@ func (a *attempt) dial() (*Connection, error) {
 		}
 		return conn, err
 	}, func(conn *Connection) {
-		conn.discard()
+		conn.Discard()
 		close(a.gone)
 	})
 	if left {

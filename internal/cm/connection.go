@@ -1,5 +1,10 @@
 package cm
 
+import (
+	"net"
+	"syscall"
+)
+
 // A Connection is an established connection that has been handed over: its
 // owner calls the methods of the ID from then on, and releases the endpoint and
 // destroys the ID in the end.
@@ -7,9 +12,13 @@ package cm
 // Events that come from the establishment on are kept until the owner calls
 // Handle, in order, none lost: a Disconnected among them, for instance, when
 // the peer was quicker than Accept.
+//
+// A connection that is none of RDMA's has Plain, which is its owner's, and the two
+// addresses, and nothing else.
 type Connection struct {
 	ID
 	Endpoint Endpoint
+	Plain    net.Conn // see ListenRequest.Plain
 
 	// Local and Remote are the addresses of the two ends, as they were when
 	// the connection was established.
@@ -43,8 +52,29 @@ func newConnection(id ID, ep Endpoint, box *inbox) *Connection {
 	}
 }
 
-// discard ends a connection that nobody has taken.
-func (c *Connection) discard() {
+// newPlainConnection takes the connection of a peer that speaks no RDMA from its
+// identifier, whose end this is.
+func newPlainConnection(id ID) (*Connection, error) {
+	p, ok := id.(PlainID)
+	if !ok {
+		return nil, syscall.EPROTO
+	}
+	conn, err := p.AcceptPlain()
+	if err != nil {
+		return nil, err
+	}
+	c := &Connection{Plain: conn, Local: Addr{AddrPort: id.LocalAddr()}, Remote: Addr{AddrPort: id.RemoteAddr()}}
+	_ = id.Destroy() // it has nothing left
+	return c, nil
+}
+
+// Discard ends a connection that nobody wants. Its owner may call it in place of
+// everything else.
+func (c *Connection) Discard() {
+	if c.Plain != nil {
+		_ = c.Plain.Close() // nobody is left to tell
+		return
+	}
 	c.Endpoint.Release()
 	_ = c.ID.Destroy() // nobody is left to tell
 }

@@ -66,4 +66,8 @@ type Event struct {
 	// Request is the new identifier of a ConnectRequest. Who gets the event
 	// owns it.
 	Request ID
+
+	// Plain says that the peer of a ConnectRequest speaks no RDMA: Request is
+	// a PlainID, for AcceptPlain or Reject. It comes only after ListenPlain.
+	Plain bool
 }

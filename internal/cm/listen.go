@@ -55,6 +55,11 @@ type ListenRequest struct {
 	// before that the wait for its turn. 0 is DefaultHandshakeTimeout.
 	HandshakeTimeout time.Duration
 
+	// Plain asks for the connections of peers that speak no RDMA too, where the
+	// provider can hand them over (PlainID): see Connection.Plain. They count
+	// as the others do.
+	Plain bool
+
 	// NewEndpoint makes what a connection is for, once for each handshake
 	// that is begun. It is called by several goroutines.
 	NewEndpoint func() Endpoint
@@ -123,7 +128,7 @@ func (m *Manager) Listen(ctx context.Context, r ListenRequest) (*Listener, error
 
 	box := newInbox()
 	bound, err, left := await(ctx, func() (*boundIDs, error) {
-		return m.bind(ctx, r.Network, addr, box)
+		return m.bind(ctx, &r, addr, box)
 	}, (*boundIDs).destroy)
 	if left {
 		err = &StageError{Stage: StageListen, Call: callListen, Addr: Addr{AddrPort: addr}, Err: newContextError(ctx)}

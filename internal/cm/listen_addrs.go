@@ -55,10 +55,10 @@ func (b *boundIDs) destroy() {
 
 // bind makes the identifiers that listen on addr, with their events going to
 // box.
-func (m *Manager) bind(ctx context.Context, network Network, addr netip.AddrPort, box *inbox) (*boundIDs, error) {
+func (m *Manager) bind(ctx context.Context, r *ListenRequest, addr netip.AddrPort, box *inbox) (*boundIDs, error) {
 	var first error
-	for _, plan := range plans(network, addr.Addr()) {
-		b, err := m.bindPlan(ctx, plan, addr.Port(), box)
+	for _, plan := range plans(r.Network, addr.Addr()) {
+		b, err := m.bindPlan(ctx, plan, addr.Port(), r.Plain, box)
 		if err == nil {
 			return b, nil
 		}
@@ -81,14 +81,14 @@ func lacksFamily(err error) bool {
 // bindPlan makes a plan's identifiers. A port that the connection manager chose
 // for the first of them may be taken in the other family, or by TCP: then it is
 // given back, and another is chosen.
-func (m *Manager) bindPlan(ctx context.Context, plan []binding, port uint16, box *inbox) (*boundIDs, error) {
+func (m *Manager) bindPlan(ctx context.Context, plan []binding, port uint16, plain bool, box *inbox) (*boundIDs, error) {
 	for try := 1; ; try++ {
 		b := &boundIDs{}
 		var err error
 		at := port
 		for _, bd := range plan {
 			var id ID
-			if id, err = m.bindOne(ctx, bd, at, box); err != nil {
+			if id, err = m.bindOne(ctx, bd, at, plain, box); err != nil {
 				break
 			}
 			b.ids = append(b.ids, id)
@@ -107,7 +107,7 @@ func (m *Manager) bindPlan(ctx context.Context, plan []binding, port uint16, box
 }
 
 // bindOne makes one identifier that listens.
-func (m *Manager) bindOne(ctx context.Context, bd binding, port uint16, box *inbox) (ID, error) {
+func (m *Manager) bindOne(ctx context.Context, bd binding, port uint16, plain bool, box *inbox) (ID, error) {
 	addr := Addr{AddrPort: netip.AddrPortFrom(bd.ip, port)}
 	failed := func(stage Stage, call string, err error) error {
 		if ctx.Err() != nil {
@@ -124,7 +124,7 @@ func (m *Manager) bindOne(ctx context.Context, bd binding, port uint16, box *inb
 	if err = id.Bind(addr, bd.v6only); err == nil {
 		id.Handle(box.put)
 		stage, call = StageListen, callListen
-		err = id.Listen(kernelBacklog)
+		err = listenOn(id, plain)
 	}
 	if !stop() && err == nil {
 		err = ctx.Err()
@@ -135,4 +135,12 @@ func (m *Manager) bindOne(ctx context.Context, bd binding, port uint16, box *inb
 		return nil, err
 	}
 	return id, nil
+}
+
+// listenOn makes an identifier listen, for all peers where it can and plain is set.
+func listenOn(id ID, plain bool) error {
+	if p, ok := id.(PlainID); ok && plain {
+		return p.ListenPlain(kernelBacklog)
+	}
+	return id.Listen(kernelBacklog)
 }

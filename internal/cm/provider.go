@@ -1,6 +1,7 @@
 package cm
 
 import (
+	"net"
 	"net/netip"
 
 	"github.com/rdmanet/rdmanet/internal/verbs"
@@ -94,6 +95,21 @@ type ID interface {
 	// not called any more. Events not yet handled are dropped, and requests
 	// among them destroyed.
 	Destroy() error
+}
+
+// A PlainID is an ID of a provider whose ports are TCP's, where anybody may
+// connect: it can hand over connections that are none of RDMA's.
+type PlainID interface {
+	ID
+
+	// ListenPlain is Listen, and serves peers that speak no RDMA as well. Each
+	// whose first bytes show that is a ConnectRequest with Plain set.
+	ListenPlain(backlog int) error
+	// AcceptPlain accepts such a request's identifier. The connection, of
+	// which nothing has been read, is the caller's; the identifier is of no
+	// use after that but for Destroy, which leaves the connection alone. It
+	// does not block.
+	AcceptPlain() (net.Conn, error)
 }
 
 // Addr is the address of one end. In the network "ib" it is a sockaddr_ib, kept

@@ -5,6 +5,7 @@ import (
 	"net"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/rdmanet/rdmanet/internal/cm"
 )
@@ -13,7 +14,8 @@ import (
 type connectRequest struct {
 	listener *listener
 	conn     *net.TCPConn
-	frame    setupFrame
+	plain    bool       // it speaks no MPA
+	frame    setupFrame // unless plain
 	once     sync.Once
 }
 
@@ -30,7 +32,7 @@ func (r *connectRequest) drop() {
 // connection for this side; the peer is then heard, and answered to, when its
 // first frame has come.
 func (i *identifier) Accept(p cm.ConnParam) error {
-	if i.request == nil || i.qp == nil {
+	if i.request == nil || i.request.plain || i.qp == nil {
 		return fmt.Errorf("the identifier has no connect request or no queue pair: %w", syscall.EINVAL)
 	}
 	cfg := &i.nic.cfg
@@ -56,12 +58,34 @@ func (i *identifier) Accept(p cm.ConnParam) error {
 	return nil
 }
 
-// Reject refuses the peer.
+// AcceptPlain hands over the TCP connection of a peer that speaks no MPA, from
+// which nothing has been read.
+func (i *identifier) AcceptPlain() (net.Conn, error) {
+	if i.request == nil || !i.request.plain {
+		return nil, fmt.Errorf("the identifier has no connection that is not RDMA's: %w", syscall.EINVAL)
+	}
+	r := i.request
+	i.request = nil
+	r.take()
+	if err := r.conn.SetDeadline(time.Time{}); err != nil { // that of the set-up
+		r.conn.Close()
+		return nil, plainError(err)
+	}
+	return r.conn, nil
+}
+
+// Reject refuses the peer. One that speaks no MPA would not understand an answer:
+// its connection is closed.
 func (i *identifier) Reject(privateData []byte) error {
 	if i.request == nil {
 		return fmt.Errorf("the identifier has no connect request: %w", syscall.EINVAL)
 	}
 	r := i.request
+	if r.plain {
+		i.request = nil
+		r.drop()
+		return nil
+	}
 	rej, err := rejection(&r.frame, privateData)
 	if err != nil {
 		return err

@@ -40,7 +40,7 @@ type identifier struct {
 	local, remote netip.AddrPort
 }
 
-var _ cm.ID = (*identifier)(nil)
+var _ cm.PlainID = (*identifier)(nil)
 
 // NewID makes an identifier.
 func (n *NIC) NewID() (cm.ID, error) { return n.newIdentifier(), nil }

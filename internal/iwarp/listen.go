@@ -25,11 +25,13 @@ import (
 // for the RequestTimeout at the longest. When there are too many of them the
 // oldest has to go, once it has had some time to speak: whoever speaks at once
 // gets through. The undecided ones are the user's to decide; those behind them
-// wait in the kernel's backlog.
+// wait in the kernel's backlog. Peers that speak no MPA go the same way, where they
+// are served: what they say first stands for the request.
 type listener struct {
 	id      *identifier
 	tcp     *net.TCPListener
 	backlog int
+	plain   bool // serves peers that speak no MPA, too
 
 	mu        sync.Mutex
 	closed    bool
@@ -58,7 +60,12 @@ const (
 
 // Listen begins to listen. Its backlog is how many requests there may be that
 // are not decided, and as many connections without a request.
-func (i *identifier) Listen(backlog int) error {
+func (i *identifier) Listen(backlog int) error { return i.listen(backlog, false) }
+
+// ListenPlain is Listen, for peers that speak no MPA as well.
+func (i *identifier) ListenPlain(backlog int) error { return i.listen(backlog, true) }
+
+func (i *identifier) listen(backlog int, plain bool) error {
 	local := i.LocalAddr()
 	if !i.bound || i.listener != nil {
 		return fmt.Errorf("the identifier is not bound, or listens already: %w", syscall.EINVAL)
@@ -82,7 +89,7 @@ func (i *identifier) Listen(backlog int) error {
 	if err != nil {
 		return plainError(err)
 	}
-	l := &listener{id: i, tcp: tcp.(*net.TCPListener), backlog: backlog}
+	l := &listener{id: i, tcp: tcp.(*net.TCPListener), backlog: backlog, plain: plain}
 	l.change.L = &l.mu
 	i.listener = l
 	i.setAddrs(netip.AddrPortFrom(local.Addr(), addrPort(tcp.Addr()).Port()), netip.AddrPort{})
@@ -136,7 +143,7 @@ func (l *listener) turn() bool {
 }
 
 // admit takes a connection among the pending ones as soon as there is room for
-// it, and reports false when the listener is closed.
+// it, and bounds its time. It reports false when the listener is closed.
 func (l *listener) admit(conn *net.TCPConn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -155,7 +162,9 @@ func (l *listener) admit(conn *net.TCPConn) bool {
 		l.change.Wait()
 		timer.Stop()
 	}
-	if l.closed {
+	// Before close can see it, whose deadline must be the last.
+	err := conn.SetReadDeadline(time.Now().Add(l.id.nic.cfg.RequestTimeout))
+	if l.closed || err != nil {
 		conn.Close()
 		return false
 	}
@@ -194,10 +203,19 @@ func (l *listener) decide() {
 	l.change.Broadcast()
 }
 
-// serve reads a connection's request.
+// serve reads a connection's request, or finds out that none will come.
 func (l *listener) serve(conn *net.TCPConn) {
 	cfg := &l.id.nic.cfg
-	req, surplus, err := readSetup(conn, requestKey, cfg.RequestTimeout)
+	var plain bool
+	var req setupFrame
+	var surplus []byte
+	var err error
+	if l.plain {
+		plain, err = l.speaksPlain(conn)
+	}
+	if err == nil && !plain {
+		req, surplus, err = readSetup(conn, requestKey, 0)
+	}
 	if err == nil && len(surplus) > 0 {
 		err = setupError("the peer sent frames before the reply")
 	}
@@ -208,7 +226,7 @@ func (l *listener) serve(conn *net.TCPConn) {
 		conn.Close() // a peer that does not speak MPA is owed no answer
 		return
 	}
-	if refusal(&req) != nil {
+	if !plain && refusal(&req) != nil {
 		if rej, err := rejection(&req, nil); req.revision <= 2 && err == nil {
 			_ = writeSetup(conn, replyKey, &rej, cfg.RequestTimeout)
 		}
@@ -218,9 +236,13 @@ func (l *listener) serve(conn *net.TCPConn) {
 	}
 	child := l.id.nic.newIdentifier()
 	child.bound = true
-	child.request = &connectRequest{listener: l, conn: conn, frame: req}
+	child.request = &connectRequest{listener: l, conn: conn, plain: plain, frame: req}
 	child.setAddrs(addrPort(conn.LocalAddr()), addrPort(conn.RemoteAddr()))
-	if !l.id.Deliver(cm.Event{Type: cm.ConnectRequest, Param: eventParam(&req), Request: child}) {
+	ev := cm.Event{Type: cm.ConnectRequest, Request: child, Plain: plain}
+	if !plain {
+		ev.Param = eventParam(&req)
+	}
+	if !l.id.Deliver(ev) {
 		_ = child.Destroy() // nobody takes it
 	}
 }

@@ -1,6 +1,7 @@
 package scripted
 
 import (
+	"net"
 	"net/netip"
 	"slices"
 	"sync"
@@ -45,9 +46,11 @@ type ID struct {
 	calls         []Call
 	used          map[string]int // how often each call was made
 	local, remote netip.AddrPort
+
+	plain net.Conn // of RequestPlain; nil once it is accepted
 }
 
-var _ cm.ID = (*ID)(nil)
+var _ cm.PlainID = (*ID)(nil)
 
 // Deliver gives the identifier an event. It reports whether the event was
 // taken: after Destroy it is not.
@@ -56,14 +59,31 @@ func (id *ID) Deliver(ev cm.Event) bool { return id.box.Deliver(ev) }
 // Request delivers a connect request of a peer to a listening identifier. The
 // script is that of the request's identifier, which is returned.
 func (id *ID) Request(param cm.ConnParam, script Script) *ID {
-	req := id.p.newID(script)
-	req.remote = peerAddr
-	id.mu.Lock()
-	req.local = id.local
-	id.mu.Unlock()
+	req := id.newRequest(script)
 	if !id.Deliver(cm.Event{Type: cm.ConnectRequest, Param: param, Request: req}) {
 		_ = req.Destroy()
 	}
+	return req
+}
+
+// RequestPlain delivers the connection of a peer that speaks no RDMA to a
+// listening identifier. The script is that of the request's identifier, which is
+// returned.
+func (id *ID) RequestPlain(conn net.Conn, script Script) *ID {
+	req := id.newRequest(script)
+	req.plain = conn
+	if !id.Deliver(cm.Event{Type: cm.ConnectRequest, Request: req, Plain: true}) {
+		_ = req.Destroy()
+	}
+	return req
+}
+
+func (id *ID) newRequest(script Script) *ID {
+	req := id.p.newID(script)
+	req.remote = peerAddr
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	req.local = id.local
 	return req
 }
 
@@ -203,6 +223,24 @@ func (id *ID) Listen(backlog int) error {
 	return id.call(Call{Name: Listen, Backlog: backlog}, Silent())
 }
 
+// ListenPlain succeeds.
+func (id *ID) ListenPlain(backlog int) error {
+	return id.call(Call{Name: ListenPlain, Backlog: backlog}, Silent())
+}
+
+// AcceptPlain hands over the connection of RequestPlain.
+func (id *ID) AcceptPlain() (net.Conn, error) {
+	if err := id.call(Call{Name: AcceptPlain}, Silent()); err != nil {
+		return nil, err
+	}
+	if id.plain == nil {
+		id.p.violation("id %d: AcceptPlain without a connection", id.n)
+	}
+	conn := id.plain
+	id.plain = nil
+	return conn, nil
+}
+
 // Accept answers Established.
 func (id *ID) Accept(p cm.ConnParam) error {
 	return id.call(Call{Name: Accept, Param: p}, Event(cm.Established, 0))
@@ -282,6 +320,9 @@ func (id *ID) Destroy() error {
 	}
 	for _, req := range id.box.Close() {
 		_ = req.Destroy() // as the provider's own
+	}
+	if id.plain != nil {
+		_ = id.plain.Close() // nobody has accepted it
 	}
 	id.destroyed.Add(1)
 	return err
