@@ -83,15 +83,18 @@ func (e *StageError) Timeout() bool { return e.inner.Timeout() }
 // Temporary reports whether the same may succeed later.
 func (e *StageError) Temporary() bool { return e.inner.Temporary() }
 
-// A multiError holds the errors of several addresses in the order in which they
-// were tried. net.OpError asks the error that it holds, and no deeper one, for
-// Timeout and Temporary: both are those of the attempt that ended the dial.
-type multiError struct{ all *multierror.Error }
+// A multiError holds the errors of several addresses, or ways, in the order in
+// which they were tried. net.OpError asks the error that it holds, and no deeper
+// one, for Timeout and Temporary: both are those of the attempt that ended the
+// dial.
+type multiError struct {
+	all  *multierror.Error
+	last int // the index of that attempt's
+}
 
 func (e *multiError) Error() string   { return e.all.Error() }
-func (e *multiError) last() error     { return e.all.Errors[len(e.all.Errors)-1] }
-func (e *multiError) Timeout() bool   { return isTimeout(e.last()) }
-func (e *multiError) Temporary() bool { return isTemporary(e.last()) }
+func (e *multiError) Timeout() bool   { return isTimeout(e.all.Errors[e.last]) }
+func (e *multiError) Temporary() bool { return isTemporary(e.all.Errors[e.last]) }
 
 // Unwrap returns all the errors, for errors.Is and errors.As.
 func (e *multiError) Unwrap() []error { return e.all.Errors }
@@ -120,21 +123,22 @@ func publicError(err error) error {
 		}
 		return e
 	case *cm.DialError:
-		return publicErrors(err.WrappedErrors(), func([]error) string { return err.Error() })
+		all := err.WrappedErrors()
+		return publicErrors(all, len(all)-1, func([]error) string { return err.Error() })
 	case *multiError:
-		return publicErrors(err.all.Errors, err.all.ErrorFormat)
+		return publicErrors(err.all.Errors, err.last, err.all.ErrorFormat)
 	case *runnerError:
 		return &runnerError{err.name, publicError(err.err)}
 	}
 	return err
 }
 
-func publicErrors(errs []error, format multierror.ErrorFormatFunc) error {
+func publicErrors(errs []error, last int, format multierror.ErrorFormatFunc) error {
 	all := &multierror.Error{ErrorFormat: format}
 	for _, err := range errs {
 		all.Errors = append(all.Errors, publicError(err))
 	}
-	return &multiError{all}
+	return &multiError{all, last}
 }
 
 // errorAddr is the address of a dial's or a listener's *net.OpError: the one

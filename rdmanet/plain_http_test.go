@@ -53,8 +53,10 @@ func testPlainHTTP(t *testing.T, on plainTarget) {
 			for name, dial := range dials {
 				transport := server.Client().Transport.(*http.Transport).Clone()
 				transport.DialContext = dial
-				transport.DialTLSContext = nil
 				transport.MaxConnsPerHost = 2
+				if secure {
+					transport.TLSClientConfig.ServerName = "example.com" // which the certificate is for
+				}
 				client := &http.Client{Transport: transport, Timeout: time.Minute}
 				defer transport.CloseIdleConnections()
 				wg.Go(func() { errs <- postOften(client, server.URL, name) })

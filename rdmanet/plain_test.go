@@ -281,8 +281,7 @@ func TestPlainLeavesNothing(t *testing.T) {
 		wg.Wait()
 	}
 	round()
-	time.Sleep(5 * time.Second) // let what is kept for reuse go
-	before := measure(t, target{})
+	before := settled(t, target{})
 	for range 5 {
 		round()
 	}

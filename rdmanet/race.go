@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"time"
 
 	"github.com/hashicorp/go-multierror"
@@ -85,6 +86,7 @@ func race(ctx context.Context, delay time.Duration, runners []runner) (net.Conn,
 	}
 	begin()
 	errs := make([]error, len(runners))
+	var failed []int // in the order in which they failed
 	ended := ctx.Done()
 	for {
 		select {
@@ -97,6 +99,7 @@ func race(ctx context.Context, delay time.Duration, runners []runner) (net.Conn,
 			}
 			running--
 			errs[r.i] = r.err
+			failed = append(failed, r.i)
 			switch {
 			case begun < len(runners) && ended != nil && ctx.Err() == nil:
 				timer.Stop()
@@ -104,8 +107,9 @@ func race(ctx context.Context, delay time.Duration, runners []runner) (net.Conn,
 			case running == 0:
 				if begun < len(runners) {
 					errs[begun] = ctx.Err() // why it was not begun
+					failed = append(failed, begun)
 				}
-				return nil, raceError(runners, errs)
+				return nil, raceError(runners, errs, failed)
 			}
 		case <-timer.C:
 			if ended != nil {
@@ -115,22 +119,30 @@ func race(ctx context.Context, delay time.Duration, runners []runner) (net.Conn,
 			for i := range begun {
 				if errs[i] == nil {
 					errs[i] = ctx.Err()
+					failed = append(failed, i)
 				}
 			}
-			return nil, raceError(runners, errs)
+			return nil, raceError(runners, errs, failed)
 		}
 	}
 }
 
 // raceError makes one error of those of the runners, each with its runner's
-// name. That a provider is not to be had counts only if there is nothing else.
-func raceError(runners []runner, errs []error) error {
+// name. failed is the order in which they came. That a provider is not to be had
+// counts only if there is nothing else.
+func raceError(runners []runner, errs []error, failed []int) error {
 	all := &multierror.Error{ErrorFormat: listRunners}
+	var last int
 	for _, unavailable := range []bool{false, true} {
+		when := -1
 		for i, err := range errs {
-			if err != nil && errors.Is(err, errUnavailable) == unavailable {
-				all.Errors = append(all.Errors, &runnerError{runners[i].name, err})
+			if err == nil || errors.Is(err, errUnavailable) != unavailable {
+				continue
 			}
+			if at := slices.Index(failed, i); at > when {
+				when, last = at, len(all.Errors)
+			}
+			all.Errors = append(all.Errors, &runnerError{runners[i].name, err})
 		}
 		if len(all.Errors) > 0 {
 			break
@@ -139,7 +151,7 @@ func raceError(runners []runner, errs []error) error {
 	if len(all.Errors) == 1 {
 		return errors.Unwrap(all.Errors[0])
 	}
-	return &multiError{all}
+	return &multiError{all, last}
 }
 
 // A runnerError says whose error it is.

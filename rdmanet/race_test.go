@@ -146,13 +146,19 @@ func TestDialContextOver(t *testing.T) {
 }
 
 // TestRaceError leaves out what this machine does not have, unless that is all.
+// Timeout is that of the runner that failed last.
 func TestRaceError(t *testing.T) {
 	runners := []runner{{name: "verbs"}, {name: "software"}, {name: "fallback"}}
 	unavailable := fmt.Errorf("no device: %w", errUnavailable)
-	err := raceError(runners, []error{unavailable, syscall.ECONNREFUSED, nil})
+	err := raceError(runners, []error{unavailable, syscall.ECONNREFUSED, nil}, []int{0, 1})
 	require.Equal(t, error(syscall.ECONNREFUSED), err)
-	err = raceError(runners, []error{unavailable, syscall.ECONNREFUSED, syscall.ETIMEDOUT})
+	err = raceError(runners, []error{unavailable, syscall.ECONNREFUSED, syscall.ETIMEDOUT}, []int{0, 1, 2})
 	require.EqualError(t, err, "all 2 ways failed: software: connection refused; fallback: connection timed out")
 	require.True(t, isTimeout(err))
-	require.ErrorIs(t, raceError(runners[:1], []error{unavailable}), errUnavailable)
+	require.True(t, isTimeout(publicError(err)))
+	err = raceError(runners, []error{unavailable, syscall.ECONNREFUSED, syscall.ETIMEDOUT}, []int{2, 1, 0})
+	require.EqualError(t, err, "all 2 ways failed: software: connection refused; fallback: connection timed out")
+	require.False(t, isTimeout(err))
+	require.False(t, isTimeout(publicError(err)))
+	require.ErrorIs(t, raceError(runners[:1], []error{unavailable}, []int{0}), errUnavailable)
 }
