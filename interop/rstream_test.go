@@ -121,9 +121,6 @@ func TestRstreamClient(t *testing.T) {
 	)
 	for _, r := range runs {
 		t.Run(r.String(), func(t *testing.T) {
-			if r.count > 1 && dev.iwarp() && oldRsockets(t) {
-				t.Skip("this librdmacm's rsockets fail on siw with many messages under way")
-			}
 			l := listen(t, rdmanet.ListenConfig{}, addrPort(r.addr(dev), 0))
 			addr := l.Addr().(*rdmanet.Addr).AddrPort()
 			p := start(t, time.Minute, nil, rstream, append(r.args(addr.Port()), "-s", addr.Addr().String())...)
@@ -171,9 +168,6 @@ func TestRstreamServer(t *testing.T) {
 	)
 	for _, r := range runs {
 		t.Run(r.String(), func(t *testing.T) {
-			if r.count > 1 && dev.iwarp() && oldRsockets(t) {
-				t.Skip("this librdmacm's rsockets fail on siw with many messages under way")
-			}
 			ip := r.addr(dev)
 			port := freePort(t, ip)
 			p := start(t, time.Minute, nil, rstream, append(r.args(port), "-b", ip.String())...)

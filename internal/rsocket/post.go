@@ -109,6 +109,12 @@ func (s *Stream) postWrite(m message, n int) {
 		return
 	}
 	wr.Opcode = verbs.OpWrite
+	if wr.Flags&verbs.FlagInline == 0 {
+		// siw may let TCP read the memory of a Write that asks for no
+		// completion long after later requests have completed.
+		wr.Flags |= verbs.FlagSignaled
+		s.sq.signal()
+	}
 	s.prepareSend(&s.swr[1], m)
 	s.post(2)
 }
@@ -137,7 +143,13 @@ func (s *Stream) post(n int) {
 		s.swr[n-1].Flags |= verbs.FlagSignaled
 		s.sq.signal()
 	}
-	if taken, err := s.qp.PostSend(s.swr[:n]); err != nil || taken < n {
+	taken, err := 0, error(nil)
+	if s.own != nil {
+		taken, err = s.direct.PostFrom(s.swr[:n], s.own)
+	} else {
+		taken, err = s.qp.PostSend(s.swr[:n])
+	}
+	if err != nil || taken < n {
 		s.unusable(fmt.Errorf("post to the send queue: %d of %d requests taken: %w", taken, n, err))
 	}
 }

@@ -36,7 +36,7 @@ func (q *QP) send() {
 			continue
 		}
 		r := q.sq.pop()
-		if r.payload == nil && r.Opcode != verbs.OpRead {
+		if r.payload == nil && r.Opcode != verbs.OpRead && !q.readLate(&r) {
 			r.payload = q.read(&r)
 		}
 		q.wire.push(r)
@@ -72,6 +72,11 @@ func (q *QP) carry() {
 			return
 		}
 		q.dawdle(random)
+		if q.readLate(&r) {
+			q.mu.Lock()
+			r.payload = q.read(&r)
+			q.mu.Unlock()
+		}
 		status := q.deliver(&r, random)
 		if status == verbs.WCRetryExcErr {
 			q.giveUp(&r)
@@ -99,6 +104,15 @@ func (q *QP) carry() {
 			done = q.completeAll(done)
 		}
 	}
+}
+
+// readLate reports whether the memory of a request is read as late as it arrives at
+// the peer, long after later requests have completed. On iWARP that is so for a Write
+// that asks for no completion: siw hands its pages to TCP, and copies only those of
+// which somebody wants to know when they are free.
+func (q *QP) readLate(r *request) bool {
+	return !q.immediate() && r.Opcode == verbs.OpWrite && !q.attr.SignalAll &&
+		r.Flags&(verbs.FlagSignaled|verbs.FlagInline) == 0
 }
 
 type action uint8
