@@ -73,7 +73,7 @@ type netcat struct {
 func newNetcat(t *testing.T, size int64) *netcat {
 	t.Helper()
 	preload := findPreload(t)
-	if oldRsockets(t) {
+	if lacksAccept4(t) {
 		t.Skipf("%s does not stand in for accept4, which netcat calls: it takes a newer librdmacm", preload)
 	}
 	return &netcat{

@@ -161,10 +161,9 @@ func findPreload(t *testing.T) string {
 	return ""
 }
 
-// oldRsockets reports whether the librdmacm is one before accept4 was stood in
-// for, such as 44.0. Its rsockets are known to fail on siw, which has no inline
-// data for it, when many messages are under way.
-func oldRsockets(t *testing.T) bool {
+// lacksAccept4 reports whether librspreload.so is one that does not stand in for
+// accept4, which netcat calls; that of librdmacm 44.0 is.
+func lacksAccept4(t *testing.T) bool {
 	t.Helper()
 	library, err := os.ReadFile(findPreload(t))
 	require.NoError(t, err)
