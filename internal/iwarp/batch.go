@@ -9,9 +9,10 @@ import "encoding/binary"
 // to send.
 type batch struct {
 	vec    [maxVec][]byte
-	n      int  // slices in vec
-	first  int  // the first that has bytes left to write
-	joined bool // the last slice ends where scratch is used up to, and can grow
+	homes  [maxVec][]byte // of slices that are borrowed: see payload
+	n      int            // slices in vec
+	first  int            // the first that has bytes left to write
+	joined bool           // the last slice ends where scratch is used up to, and can grow
 
 	scratch [scratchSize]byte
 	used    int
@@ -29,6 +30,11 @@ type batch struct {
 	record bool    // the batch is one frame, to be kept apart
 }
 
+// A payload is that of a frame, in up to two pieces. A piece with a home is
+// borrowed, not registered memory: if it cannot be sent at once it is copied
+// there, as many bytes of registered memory.
+type payload struct{ data, home [2][]byte }
+
 const (
 	scratchSize = 2048
 	maxEnds     = 64
@@ -40,6 +46,7 @@ const (
 // reset empties the batch and lets go of memory that it pointed at.
 func (b *batch) reset() {
 	clear(b.vec[:b.n])
+	clear(b.homes[:b.n])
 	b.n, b.first, b.joined, b.used = 0, 0, false, 0
 	b.size, b.sent, b.nends, b.passed = 0, 0, 0, 0
 	b.source, b.record = nil, false
@@ -74,19 +81,20 @@ func (b *batch) grow(n int) {
 }
 
 // add adds payload.
-func (b *batch) add(p []byte) {
+func (b *batch) add(p, home []byte) {
 	if len(p) == 0 {
 		return
 	}
-	b.vec[b.n] = p
+	b.vec[b.n], b.homes[b.n] = p, home
 	b.n++
 	b.size += len(p)
 	b.joined = false
 }
 
 // frame adds a frame: its headers, which have been written at header and are so
-// long, its payload in up to two pieces, its trailer.
-func (b *batch) frame(headers int, p0, p1 []byte, crc bool) {
+// long, its payload, its trailer.
+func (b *batch) frame(headers int, p payload, crc bool) {
+	p0, p1 := p.data[0], p.data[1]
 	head := b.scratch[b.used : b.used+headers]
 	ulpdu := int(binary.BigEndian.Uint16(head))
 	var sum uint32
@@ -100,8 +108,8 @@ func (b *batch) frame(headers int, p0, p1 []byte, crc bool) {
 		n += copy(b.scratch[b.used+n:], p1)
 		b.grow(n)
 	} else {
-		b.add(p0)
-		b.add(p1)
+		b.add(p0, p.home[0])
+		b.add(p1, p.home[1])
 	}
 	pad := padding(ulpdu)
 	tail := b.scratch[b.used : b.used+pad+crcSize]
@@ -110,6 +118,19 @@ func (b *batch) frame(headers int, p0, p1 []byte, crc bool) {
 		putCRC(tail[pad:], addCRC(sum, tail[:pad]))
 	}
 	b.grow(len(tail))
+}
+
+// copyBorrowed copies what is borrowed, as far as it has not been written.
+func (b *batch) copyBorrowed() {
+	for i := b.first; i < b.n; i++ {
+		home := b.homes[i]
+		if home == nil {
+			continue
+		}
+		home = home[len(home)-len(b.vec[i]):]
+		copy(home, b.vec[i])
+		b.vec[i], b.homes[i] = home, nil
+	}
 }
 
 // endRequest notes that a request ends with the last frame.

@@ -461,3 +461,58 @@ func TestBadRequests(t *testing.T) {
 	require.NoError(t, readOnly.Deregister())
 	disconnectPair(a, b)
 }
+
+// What PostFrom cannot send at once it copies to the request's memory: the
+// source may be used again, and all arrives.
+func TestPostFrom(t *testing.T) {
+	for _, cfg := range []Config{{}, {CRC: true}, {FrameSize: 1000}} {
+		nic := openNIC(t, cfg)
+		nic.sweeper.soon = time.Hour
+		const messages, size = 24, 300_000
+		attr := verbs.QPAttr{SendDepth: 2 * messages, RecvDepth: messages, MaxInline: 64}
+		a, b := connectPair(t, nic, nic, attr)
+		poster := a.qp.(verbs.SourcePoster)
+		for i := range messages {
+			b.postRecv(uint64(i), testRegion-4, 4)
+		}
+		// All messages have the same content and the same memory, and the
+		// source is spoilt behind each.
+		want := make([]byte, size)
+		fillPattern(want, 3)
+		src := make([]byte, size)
+		waited := false
+		for i := range messages {
+			copy(src, want)
+			wr := to(a.request(verbs.OpWrite, uint64(2*i), 0, size), b, (i%3)*size)
+			if i%2 == 1 { // in two pieces
+				wr.NumSGE = 2
+				wr.SGE = [2]verbs.SGE{a.sge(400_000, 1000), a.sge(500_000, size-1000)}
+			}
+			n, err := poster.PostFrom([]verbs.SendWR{wr, a.request(verbs.OpSend, uint64(2*i+1), 0, 4)}, src)
+			require.NoError(t, err)
+			require.Equal(t, 2, n)
+			waited = waited || a.qp.(*queuePair).backlog() > 0
+			clear(src)
+		}
+		require.True(t, waited, "nothing was queued: the test is of no use")
+		for i := range messages {
+			b.want(uint64(i), verbs.WCSuccess, verbs.WCRecv)
+		}
+		for i := range 3 {
+			require.Equal(t, want, b.mr.Bytes()[i*size:][:size])
+		}
+		for i := range 2 * messages {
+			require.Equal(t, uint64(i), a.completion().ID)
+		}
+
+		for _, wr := range []verbs.SendWR{
+			a.request(verbs.OpWrite, 1, 0, 99), a.request(verbs.OpRead, 1, 0, 100),
+			{ID: 1, Opcode: verbs.OpSend, Flags: verbs.FlagInline, NumSGE: 1, SGE: [2]verbs.SGE{a.sge(0, 100)}},
+		} {
+			n, err := poster.PostFrom([]verbs.SendWR{wr}, src[:100])
+			require.ErrorIs(t, err, syscall.EINVAL)
+			require.Zero(t, n)
+		}
+		disconnectPair(a, b)
+	}
+}

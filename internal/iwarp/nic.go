@@ -51,6 +51,7 @@ func (n *NIC) Info() verbs.DeviceInfo {
 		Provider: n.Name(), Name: n.cfg.Name, Transport: verbs.IWARP,
 		MaxQPWR: maxQPWR, MaxCQE: maxCQE, MaxSGE: verbs.MaxSGE,
 		MaxResponderRes: n.cfg.MaxReads, MaxInitiatorRead: n.cfg.MaxReads,
+		CallerDriven: true,
 	}
 }
 

@@ -17,9 +17,49 @@ const maxInline = copyLimit
 
 // PostSend queues the requests and sends what can be sent at once.
 func (q *queuePair) PostSend(wrs []verbs.SendWR) (int, error) {
+	q.tx.mu.Lock()
+	defer q.tx.mu.Unlock()
+	return q.postSend(wrs)
+}
+
+// PostFrom is PostSend, but the first request's payload is src, which is copied
+// to the request's memory only as far as it cannot be sent at once.
+func (q *queuePair) PostFrom(wrs []verbs.SendWR, src []byte) (int, error) {
 	t := &q.tx
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	wr := &wrs[0]
+	if wr.Opcode == verbs.OpRead || wr.Flags&verbs.FlagInline != 0 || wr.NumSGE > verbs.MaxSGE || requestLength(wr) != len(src) {
+		return 0, fmt.Errorf("the first request does not send %d bytes of registered memory: %w", len(src), syscall.EINVAL)
+	}
+	t.source, t.sourced = src, t.tail
+	n, err := q.postSend(wrs)
+	q.copySource()
+	t.source = nil
+	return n, err
+}
+
+// copySource copies what has not been sent of the payload of PostFrom's request.
+func (q *queuePair) copySource() {
+	t := &q.tx
+	if t.batch != nil {
+		t.batch.copyBorrowed()
+	}
+	if t.finished || t.next > t.sourced || t.sourced >= t.tail {
+		return // not one of its bytes waits to be framed
+	}
+	src := t.source
+	from := 0
+	if t.next == t.sourced {
+		from = int(t.offset)
+	}
+	p0, p1, _ := q.pieces(t.slot(t.sourced), from, len(src)-from) // checked when posted
+	copy(p1, src[from+copy(p0, src[from:]):])
+}
+
+// postSend is PostSend with the transmit lock held.
+func (q *queuePair) postSend(wrs []verbs.SendWR) (int, error) {
+	t := &q.tx
 	switch {
 	case q.destroyed.Load():
 		return 0, errDestroyed

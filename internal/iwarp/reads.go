@@ -45,7 +45,7 @@ func (q *queuePair) fillReadRequest(b *batch, own outstandingRead, wr *verbs.Sen
 		sinkSTag: own.sink.LKey, sinkTO: own.sink.Addr, size: own.sink.Length,
 		srcSTag: wr.RKey, srcTO: wr.RemoteAddr,
 	}
-	b.frame(putReadRequest(b.header(), t.msn[queueRead], &rr), nil, nil, q.crc)
+	b.frame(putReadRequest(b.header(), t.msn[queueRead], &rr), payload{}, q.crc)
 	t.msn[queueRead]++
 	t.outstanding.push(readEntry{own: own})
 }
@@ -128,7 +128,7 @@ func (q *queuePair) fillResponse(b *batch) bool {
 	}
 	last := t.answered+uint32(n) == rr.size
 	headers := putTagged(b.header(), n, last, opReadResponse, rr.sinkSTag, rr.sinkTO+uint64(t.answered))
-	b.frame(headers, p, nil, q.crc)
+	b.frame(headers, payload{data: [2][]byte{p}}, q.crc)
 	t.answered += uint32(n)
 	if last {
 		t.answered = 0

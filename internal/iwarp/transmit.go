@@ -36,6 +36,10 @@ type transmitter struct {
 	msn              [2]uint32
 	cache            regionCache
 
+	// PostFrom's payload, while it is posting, and which request's that is.
+	source  []byte
+	sourced uint64
+
 	batch    *batch
 	open     bool               // set up, and allowed to speak
 	heard    bool               // the peer has spoken
@@ -218,7 +222,7 @@ func (q *queuePair) fillNext(b *batch) bool {
 		return true
 	case t.signs > 0:
 		t.signs--
-		b.frame(putTagged(b.header(), 0, true, opWrite, 0, 0), nil, nil, q.crc)
+		b.frame(putTagged(b.header(), 0, true, opWrite, 0, 0), payload{}, q.crc)
 		return true
 	}
 	// Requests and responses take turns.
@@ -235,7 +239,7 @@ func (q *queuePair) fillLast(b *batch) {
 	n := copy(b.header(), t.last)
 	t.last = nil
 	t.halted = true
-	b.frame(n, nil, nil, q.crc)
+	b.frame(n, payload{}, q.crc)
 }
 
 // fillRequest adds a frame of the next request.
@@ -278,7 +282,13 @@ func (q *queuePair) fillRequest(b *batch) bool {
 		}
 		headers = putUntagged(b.header(), n, last, op, t.msn[queueSend], t.offset)
 	}
-	b.frame(headers, p0, p1, q.crc)
+	p := payload{data: [2][]byte{p0, p1}}
+	if t.source != nil && t.next == t.sourced {
+		p.home = p.data
+		src := t.source[t.offset:][:n]
+		p.data[0], p.data[1] = src[:len(p0)], src[len(p0):]
+	}
+	b.frame(headers, p, q.crc)
 	t.offset += uint32(n)
 	if last {
 		if wr.Opcode == verbs.OpSend {

@@ -139,10 +139,21 @@ const (
 	spinTry  = 32 // of so many waits that begin without a spin, one does
 )
 
+// bulkMean is from which mean size of messages on a stream is bulk.
+const bulkMean = 16 << 10
+
+// noteSize takes a data message into the mean.
+func (s *Stream) noteSize(n int) { s.mean += (n - s.mean) / 4 }
+
+// bulk reports whether a spin does harm: the device would read each part of a
+// long message as it comes, in many system calls, each of which is in the way of
+// the next part.
+func (s *Stream) bulk() bool { return s.callerDriven && s.mean >= bulkMean }
+
 // run spins without mu, but polls with it, yielding to other goroutines. It
 // reports whether anything came.
 func (sp *spinner) run(s *Stream, w *waiter) bool {
-	if s.cfg.Spin == 0 {
+	if s.cfg.Spin == 0 || s.bulk() {
 		return false
 	}
 	if sp.score == 0 {

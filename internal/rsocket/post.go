@@ -109,7 +109,7 @@ func (s *Stream) postWrite(m message, n int) {
 		return
 	}
 	wr.Opcode = verbs.OpWrite
-	if wr.Flags&verbs.FlagInline == 0 {
+	if wr.Flags&verbs.FlagInline == 0 && !s.callerDriven {
 		// siw may let TCP read the memory of a Write that asks for no
 		// completion long after later requests have completed.
 		wr.Flags |= verbs.FlagSignaled

@@ -13,10 +13,13 @@ import (
 // A Stream is a byte stream on one queue pair. See the package's documentation
 // for its states, and for who waits and who wakes whom.
 type Stream struct {
-	cfg       Config
-	immediate bool // messages travel as immediate data, not as Sends
-	inline    int  // bytes of a write that are handed over with the request
-	order     endian
+	cfg          Config
+	immediate    bool // messages travel as immediate data, not as Sends
+	inline       int  // bytes of a write that are handed over with the request
+	pieces       pieces
+	callerDriven bool               // a Poll that finds nothing costs a system call: see bulk
+	direct       verbs.SourcePoster // the queue pair, if it can send from the memory of Write's caller
+	order        endian
 
 	pool *Memory
 	mem  *block
@@ -46,7 +49,9 @@ type Stream struct {
 	heardFrom uint64 // signs of life from the peer
 
 	reserved   int    // slots that a Write under way has set aside
+	own        []byte // the payload of the Write being posted, if it is not in the write ring
 	writeLeft  int    // bytes that the Write at work has still to send
+	mean       int    // bytes of data messages, both ways, a moving average
 	sincePoll  int    // messages that Writes have posted since they last polled
 	copying    bool   // a Read copies out of the read ring
 	signalNext bool   // the next request must ask for its completion
@@ -117,11 +122,13 @@ func Open(pool *Memory, mk func(verbs.PD, verbs.CQ, verbs.QPAttr) (verbs.QP, err
 		return nil, err
 	}
 	s := &Stream{
-		cfg:       cfg,
-		immediate: info.Transport.HasImmediate(),
-		order:     hostEndian || endian(cfg.BigEndian),
-		pool:      pool,
-		opsGone:   make(chan struct{}),
+		cfg:          cfg,
+		immediate:    info.Transport.HasImmediate(),
+		pieces:       piecesFor(info),
+		callerDriven: info.CallerDriven,
+		order:        hostEndian || endian(cfg.BigEndian),
+		pool:         pool,
+		opsGone:      make(chan struct{}),
 	}
 	for _, w := range s.waiters() {
 		w.token = make(chan struct{}, 1)
@@ -162,6 +169,7 @@ func (s *Stream) build(mk func(verbs.PD, verbs.CQ, verbs.QPAttr) (verbs.QP, erro
 		return fmt.Errorf("create queue pair: %w", err)
 	}
 	s.inline = min(c.MaxInline, s.qp.MaxInline())
+	s.direct, _ = s.qp.(verbs.SourcePoster)
 
 	for s.recvOwed = receives; s.recvOwed > 0; {
 		if err := s.postReceives(); err != nil {

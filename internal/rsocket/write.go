@@ -10,11 +10,22 @@ import (
 
 // A long write is sent in pieces, so that the device works while the rest is
 // copied, and the peer can read the first while the second is under way: short
-// ones first, growing. C's largest is maxPiece too; it would accept more.
-const (
-	firstPiece = 16 << 10
-	maxPiece   = 64 << 10
-)
+// ones first, growing. C's largest has 64 KiB too; it would accept more.
+//
+// A device that works in its caller does nothing meanwhile, and each piece
+// costs it a system call: there they are long from the first.
+type pieces struct{ first, longest int }
+
+func piecesFor(info verbs.DeviceInfo) pieces {
+	if info.CallerDriven {
+		return pieces{256 << 10, 256 << 10}
+	}
+	return pieces{16 << 10, 64 << 10}
+}
+
+// minDirect is from how many bytes on a buffer of the caller's is sent as a
+// message of its own, where that spares a copy.
+const minDirect = 1 << 10
 
 // pollEvery is how many messages Writes that never had to wait may post without
 // a look at what the peer says.
@@ -73,7 +84,7 @@ func (s *Stream) write(vec [][]byte, total int) (n int, err error) {
 		return 0, err
 	}
 	src := source{vec: vec}
-	piece := firstPiece
+	piece := s.pieces.first
 	for n < total {
 		if s.sincePoll >= pollEvery {
 			s.sincePoll = 0
@@ -85,10 +96,14 @@ func (s *Stream) write(vec [][]byte, total int) (n int, err error) {
 			return n, err
 		}
 		k := min(s.writeRoom(), piece)
-		piece = min(piece*2, maxPiece)
-		if k <= s.inline {
+		piece = min(piece*2, s.pieces.longest)
+		var own []byte
+		switch own = src.direct(s, k); {
+		case own != nil:
+			k = len(own)
+		case k <= s.inline:
 			src.read(s.staging.buf[:k])
-		} else {
+		default:
 			// The bytes at head belong to the holder of wlock.
 			head := s.sq.head
 			s.reserved = s.perMessage()
@@ -105,28 +120,31 @@ func (s *Stream) write(vec [][]byte, total int) (n int, err error) {
 				continue
 			}
 		}
-		s.postData(k)
+		s.postData(k, own)
 		n += k
 	}
 	return n, nil
 }
 
-// postData sends the next k bytes: those at head of the write ring, or those in
-// staging if they are few enough.
-func (s *Stream) postData(k int) {
+// postData sends the next k bytes: own, if it is not nil; those at head of the
+// write ring; or those in staging if they are few enough.
+func (s *Stream) postData(k int, own []byte) {
 	wr := &s.swr[0]
 	*wr = verbs.SendWR{}
 	wr.RemoteAddr, wr.RKey = s.tx.take(k)
 	s.sincePoll++
+	s.noteSize(k)
 	m := newMessage(msgData, uint32(k))
-	if k <= s.inline {
+	if k <= s.inline && own == nil {
 		wr.Flags = verbs.FlagInline
 		wr.NumSGE = s.staging.gather(&wr.SGE, 0, k)
 		s.postWrite(m, 0)
 		return
 	}
 	wr.NumSGE = s.writeRing.gather(&wr.SGE, s.sq.head, k)
+	s.own = own
 	s.postWrite(m, k)
+	s.own = nil
 }
 
 // writeDone reports whether a Write need not wait.
@@ -155,7 +173,7 @@ func (s *Stream) writeRoom() int {
 	if !s.canPost() || !s.slots(s.perMessage(), dataReserve) {
 		return 0
 	}
-	n := min(s.writeLeft, s.tx.room(), maxPiece)
+	n := min(s.writeLeft, s.tx.room(), s.pieces.longest)
 	if n <= s.inline {
 		return n
 	}
@@ -188,6 +206,23 @@ func (v *source) fill(r *ring, pos int64, n int) {
 		pos += int64(k)
 		n -= k
 	}
+}
+
+// direct returns up to n bytes that the stream can send from where they are, if
+// there are so many in one place that it is worth it.
+func (v *source) direct(s *Stream, n int) []byte {
+	if s.direct == nil {
+		return nil
+	}
+	for v.off == len(v.vec[v.i]) { // n > 0: there are more
+		v.i, v.off = v.i+1, 0
+	}
+	b := v.vec[v.i][v.off:]
+	if n = min(n, len(b)); n < minDirect {
+		return nil
+	}
+	v.off += n
+	return b[:n]
 }
 
 // read copies len(p) bytes to p.

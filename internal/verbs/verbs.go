@@ -50,6 +50,11 @@ type DeviceInfo struct {
 	MaxSGE           int // scatter/gather elements of a work request
 	MaxResponderRes  int // Reads of the peer that a queue pair can serve at once
 	MaxInitiatorRead int // Reads that a queue pair can have outstanding at once
+
+	// CallerDriven says that the device has no processor of its own: its work
+	// is done by the goroutines that call PostSend, Poll and Wait, and a Poll
+	// that finds nothing costs them a system call.
+	CallerDriven bool
 }
 
 // PortInfo is where on a device a connection runs.
@@ -168,4 +173,16 @@ type QP interface {
 	// Destroy destroys the queue pair. When it has returned, the device no
 	// longer touches memory on its behalf.
 	Destroy() error
+}
+
+// A SourcePoster is a QP that can send from ordinary memory, and so spare its
+// user a copy: those whose device works in the caller.
+type SourcePoster interface {
+	QP
+
+	// PostFrom posts requests as PostSend does, but the payload of the first, a
+	// Send or a Write, is src. The elements of the request describe as many
+	// bytes of registered memory: what has not been sent when PostFrom returns
+	// has been copied there, and src is the caller's again.
+	PostFrom(wr []SendWR, src []byte) (int, error)
 }
