@@ -53,13 +53,14 @@ func noGoroutineLeft(status int) int {
 
 // peerOptions are the arguments of a child.
 type peerOptions struct {
-	dial   string // connect there,
-	listen string // or listen here, and print the address
-	do     string // what to do with a connection, see behave
-	size   int64
-	buffer int // ReadBuffer and WriteBuffer; 0 is the default
-	closeT time.Duration
-	keep   net.KeepAliveConfig // enabled if Idle is not 0
+	dial     string // connect there,
+	listen   string // or listen here, and print the address
+	provider string // what to listen with; "plain" for TCP; Verbs if empty
+	do       string // what to do with a connection, see behave
+	size     int64
+	buffer   int // ReadBuffer and WriteBuffer; 0 is the default
+	closeT   time.Duration
+	keep     net.KeepAliveConfig // enabled if Idle is not 0
 
 	descriptors, lockedMemory uint64 // limits of the process; 0 is for none
 }
@@ -68,6 +69,7 @@ func (o *peerOptions) flags() *flag.FlagSet {
 	fs := flag.NewFlagSet("child", flag.ContinueOnError)
 	fs.StringVar(&o.dial, "dial", "", "")
 	fs.StringVar(&o.listen, "listen", "", "")
+	fs.StringVar(&o.provider, "provider", "", "")
 	fs.StringVar(&o.do, "do", "", "")
 	fs.Int64Var(&o.size, "size", 0, "")
 	fs.IntVar(&o.buffer, "buffer", 0, "")
@@ -82,7 +84,7 @@ func (o *peerOptions) flags() *flag.FlagSet {
 
 func (o *peerOptions) args() []string {
 	return []string{
-		"-dial", o.dial, "-listen", o.listen, "-do", o.do, "-size", fmt.Sprint(o.size),
+		"-dial", o.dial, "-listen", o.listen, "-provider", o.provider, "-do", o.do, "-size", fmt.Sprint(o.size),
 		"-buffer", fmt.Sprint(o.buffer), "-close-timeout", o.closeT.String(),
 		"-keepalive-idle", o.keep.Idle.String(), "-keepalive-interval", o.keep.Interval.String(), "-keepalive-count", fmt.Sprint(o.keep.Count),
 		"-descriptors", fmt.Sprint(o.descriptors), "-locked-memory", fmt.Sprint(o.lockedMemory),
@@ -133,11 +135,18 @@ func childMain(args []string) int {
 		fmt.Println("limit:", err)
 		return 2
 	}
-	if o.do != "ask" { // which reads its standard input
+	if o.do != "ask" && o.do != "auto" { // which read their standard input
 		go func() {
 			io.Copy(io.Discard, os.Stdin)
 			os.Exit(5) // the test has gone
 		}()
+	}
+	if o.do == "auto" {
+		if err := auto(o.dial); err != nil {
+			fmt.Println("auto:", err)
+			return 4
+		}
+		return 0
 	}
 	c, err := o.connect()
 	if err != nil {
@@ -168,11 +177,14 @@ func (o *peerOptions) connect() (net.Conn, error) {
 		return d.DialContext(ctx, "rdma", o.dial)
 	}
 	lc := rdmanet.ListenConfig{Provider: rdmanet.Verbs, ReadBuffer: o.buffer, WriteBuffer: o.buffer, CloseTimeout: o.closeT, KeepAliveConfig: o.keep}
-	l, err := lc.Listen(ctx, "rdma", o.listen)
+	l, err := o.listenBy(ctx, lc)
 	if err != nil {
 		return nil, err
 	}
 	fmt.Println("listening on", l.Addr())
+	if o.provider == "plain" {
+		return nil, echoPlain(l)
+	}
 	if o.do == "echo-all" {
 		return nil, echoAll(l, func(err error) { fmt.Println("accept:", err) })
 	}
@@ -181,6 +193,20 @@ func (o *peerOptions) connect() (net.Conn, error) {
 		return nil, err
 	}
 	return l.Accept()
+}
+
+// listenBy listens with the provider that was asked for.
+func (o *peerOptions) listenBy(ctx context.Context, lc rdmanet.ListenConfig) (net.Listener, error) {
+	switch o.provider {
+	case "":
+	case "plain":
+		return net.Listen("tcp", o.listen)
+	default:
+		if err := lc.Provider.UnmarshalText([]byte(o.provider)); err != nil {
+			return nil, err
+		}
+	}
+	return lc.Listen(ctx, "rdma", o.listen)
 }
 
 // behave does what a child is for.
