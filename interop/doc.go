@@ -12,8 +12,8 @@
 //
 // Without them they skip. RDMANET_LAB=1 says that this machine is there for the
 // tests alone: a C program that is missing is then a failure and not a reason to
-// skip, and the tests of a vanished host, which change the machine's routing, run
-// too. RDMANET_INTEROP_FULL=1 asks for the long sizes: 256 MiB each way, a peer
+// skip, and the tests of hosts that vanish or have no device, which change the
+// machine's interfaces and routing, run too. RDMANET_INTEROP_FULL=1 asks for the long sizes: 256 MiB each way, a peer
 // that is stopped for a minute, rstream's own default runs. With -short all sizes
 // and counts are small.
 package interop

@@ -19,9 +19,15 @@
 //
 // The networks are "rdma", "rdma4" (IPv4 only) and "rdma6" (IPv6 only). "tcp",
 // "tcp4" and "tcp6" are taken to mean the same, because callers such as
-// http.Transport always say so; no TCP connection is made. "ib" dials an
+// http.Transport always say so; it is RDMA that is dialed all the same. "ib" dials an
 // InfiniBand service by its name or service ID, resolved by the subnet
 // administrator; it needs a Dialer.LocalAddr that names the InfiniBand port.
+//
+// # Peers that speak no RDMA
+//
+// Dialer.Fallback dials servers that speak TCP alone, and with
+// ListenConfig.AcceptPlain the port of the software NIC serves clients that do.
+// Such connections are those of package net, and not a *Conn.
 //
 // # Errors
 //
