@@ -59,6 +59,9 @@ type region struct {
 	stag   uint32
 	access verbs.Access
 
+	// dirty is up to where the region holds what came from peers.
+	dirty atomic.Int64
+
 	// A peer's access holds mu for reading while bytes are moved, so that none
 	// lands, and none is read, once Deregister has returned. Local access by
 	// sends needs no lock: the region's owner sees to it that none is under
@@ -85,6 +88,26 @@ func (r *region) Deregister() error {
 	r.mem = nil
 	r.pd.use.Add(-1)
 	return nil
+}
+
+// Erase zeroes the region up to where peers have written.
+func (r *region) Erase() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	clear(r.mem[:min(r.dirty.Swap(0), int64(len(r.mem)))])
+}
+
+// sink is slice for what is about to be written there.
+func (r *region) sink(addr uint64, n int) ([]byte, bool) {
+	dst, ok := r.slice(addr, n)
+	if !ok {
+		return nil, false
+	}
+	for end := int64(addr-r.base) + int64(n); ; {
+		if old := r.dirty.Load(); end <= old || r.dirty.CompareAndSwap(old, end) {
+			return dst, true
+		}
+	}
 }
 
 // slice returns n bytes at an address of the region, and false if they are not

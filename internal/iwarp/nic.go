@@ -23,6 +23,7 @@ type NIC struct {
 	regions regionTable
 	events  eventQueue
 	sweeper sweeper
+	routes  routeCache
 }
 
 var (

@@ -62,8 +62,7 @@ func (q *queuePair) acceptWrite(h *header) *violation {
 	}
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	dst, ok := r.slice(h.to, h.payload)
-	switch {
+	switch _, ok := r.slice(h.to, h.payload); {
 	case r.gone:
 		return errWriteSTag
 	case !ok:
@@ -71,6 +70,7 @@ func (q *queuePair) acceptWrite(h *header) *violation {
 	case !r.allows(verbs.RemoteWrite):
 		return errWriteRights
 	}
+	dst, _ := r.sink(h.to, h.payload)
 	q.rx.dst, q.rx.region = dst, r
 	return nil
 }
@@ -106,7 +106,7 @@ func (q *queuePair) acceptSend(h *header) *violation {
 	}
 	region.mu.RLock()
 	defer region.mu.RUnlock()
-	dst, ok := region.slice(sge.Addr+uint64(r.recv.got), h.payload)
+	dst, ok := region.sink(sge.Addr+uint64(r.recv.got), h.payload)
 	if !ok || region.gone {
 		return errReceiveMR
 	}
@@ -214,7 +214,7 @@ func (q *queuePair) acceptResponse(h *header) *violation {
 	}
 	region.mu.RLock()
 	defer region.mu.RUnlock()
-	dst, ok := region.slice(h.to, h.payload)
+	dst, ok := region.sink(h.to, h.payload)
 	if !ok || region.gone {
 		return errResponseMR
 	}

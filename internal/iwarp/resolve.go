@@ -89,7 +89,7 @@ func (i *identifier) ResolveAddr(src, dst cm.Addr, timeoutMS int) error {
 		}
 		i.src = src.AddrPort
 	}
-	local, err := route(i.src.Addr(), dst.AddrPort)
+	local, err := i.nic.routes.find(i.src.Addr(), dst.AddrPort)
 	if err != nil {
 		return err
 	}

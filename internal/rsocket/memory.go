@@ -134,7 +134,11 @@ func (m *Memory) register(ring, local int) (*block, error) {
 // connection has received is erased, because a peer may announce data that it
 // has not written.
 func (m *Memory) put(b *block) error {
-	clear(b.remote.Bytes())
+	if e, ok := b.remote.(verbs.Eraser); ok {
+		e.Erase()
+	} else {
+		clear(b.remote.Bytes())
+	}
 	m.mu.Lock()
 	m.live--
 	b.returned = time.Now()

@@ -133,6 +133,9 @@ func Open(pool *Memory, mk func(verbs.PD, verbs.CQ, verbs.QPAttr) (verbs.QP, err
 	for _, w := range s.waiters() {
 		w.token = make(chan struct{}, 1)
 	}
+	if s.callerDriven {
+		s.spin.waits = 1 // a new stream does not begin with a try
+	}
 	s.reader.done, s.writer.done, s.closer.done = readDone, writeDone, closeDone
 	if err := s.build(mk); err != nil {
 		return nil, errors.Join(err, s.Release())

@@ -113,6 +113,15 @@ type MR interface {
 	Deregister() error
 }
 
+// An Eraser is an MR that knows what the peers have written.
+type Eraser interface {
+	MR
+
+	// Erase zeroes all that was written by peers and received from them. It
+	// must not be under way any more.
+	Erase()
+}
+
 // A CQ is a completion queue with its completion channel.
 //
 // Poll and Arm may be called from any goroutine, but the caller sees to it that
