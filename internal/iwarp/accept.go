@@ -13,7 +13,7 @@ import (
 // A connectRequest is a peer that waits for an answer.
 type connectRequest struct {
 	listener *listener
-	conn     *net.TCPConn
+	conn     tcpConn
 	plain    bool       // it speaks no MPA
 	frame    setupFrame // unless plain
 	once     sync.Once
@@ -71,7 +71,7 @@ func (i *identifier) AcceptPlain() (net.Conn, error) {
 		r.conn.Close()
 		return nil, plainError(err)
 	}
-	return r.conn, nil
+	return r.conn.plain()
 }
 
 // Reject refuses the peer. One that speaks no MPA would not understand an answer:

@@ -46,9 +46,9 @@ func (i *identifier) Connect(p cm.ConnParam) error {
 // connect returns the event by which it failed; that of success has been
 // delivered.
 func (i *identifier) connect(req *setupFrame, p *cm.ConnParam) cm.Event {
-	conn, err := i.dialTCP()
+	conn, err := dialTCP(i.ctx, i.src, i.RemoteAddr(), i.keepAlive())
 	if err != nil {
-		return dialFailed(err)
+		return dialFailed(plainError(err))
 	}
 	// The set-up ends with Interrupt, whose deadline must be the last to be set.
 	if err := conn.SetDeadline(time.Now().Add(i.nic.cfg.ReplyTimeout)); err != nil {
@@ -85,24 +85,8 @@ func (i *identifier) connect(req *setupFrame, p *cm.ConnParam) cm.Event {
 	return cm.Event{}
 }
 
-func (i *identifier) dialTCP() (*net.TCPConn, error) {
-	d := net.Dialer{KeepAliveConfig: i.keepAlive()}
-	if !d.KeepAliveConfig.Enable {
-		d.KeepAlive = -1
-	}
-	d.SetMultipathTCP(false)
-	if i.src.IsValid() {
-		d.LocalAddr = net.TCPAddrFromAddrPort(i.src)
-	}
-	conn, err := d.DialContext(i.ctx, "tcp", i.RemoteAddr().String())
-	if err != nil {
-		return nil, plainError(err)
-	}
-	return conn.(*net.TCPConn), nil
-}
-
 // exchange sends the request and reads the reply, within the connection's deadline.
-func (i *identifier) exchange(conn *net.TCPConn, req *setupFrame) (setupFrame, []byte, error) {
+func (i *identifier) exchange(conn net.Conn, req *setupFrame) (setupFrame, []byte, error) {
 	if err := writeSetup(conn, requestKey, req, 0); err != nil {
 		return setupFrame{}, nil, plainError(err)
 	}

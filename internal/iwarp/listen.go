@@ -29,7 +29,7 @@ import (
 // are served: what they say first stands for the request.
 type listener struct {
 	id      *identifier
-	tcp     *net.TCPListener
+	tcp     tcpListener
 	backlog int
 	plain   bool // serves peers that speak no MPA, too
 
@@ -42,7 +42,7 @@ type listener struct {
 
 // A pendingPeer has a TCP connection and has not sent its request.
 type pendingPeer struct {
-	conn  *net.TCPConn
+	conn  tcpConn
 	since time.Time
 }
 
@@ -89,10 +89,15 @@ func (i *identifier) listen(backlog int, plain bool) error {
 	if err != nil {
 		return plainError(err)
 	}
-	l := &listener{id: i, tcp: tcp.(*net.TCPListener), backlog: backlog, plain: plain}
+	addr := addrPort(tcp.Addr())
+	own, err := newTCPListener(tcp.(*net.TCPListener), i.keepAlive())
+	if err != nil {
+		return err
+	}
+	l := &listener{id: i, tcp: own, backlog: backlog, plain: plain}
 	l.change.L = &l.mu
 	i.listener = l
-	i.setAddrs(netip.AddrPortFrom(local.Addr(), addrPort(tcp.Addr()).Port()), netip.AddrPort{})
+	i.setAddrs(netip.AddrPortFrom(local.Addr(), addr.Port()), netip.AddrPort{})
 	i.work.Go(l.accept)
 	return nil
 }
@@ -101,7 +106,7 @@ func (i *identifier) listen(backlog int, plain bool) error {
 func (l *listener) accept() {
 	pause := acceptPause
 	for l.turn() {
-		conn, err := l.tcp.AcceptTCP()
+		conn, err := l.tcp.accept()
 		if err != nil {
 			if errors.Is(err, net.ErrClosed) {
 				return
@@ -144,7 +149,7 @@ func (l *listener) turn() bool {
 
 // admit takes a connection among the pending ones as soon as there is room for
 // it, and bounds its time. It reports false when the listener is closed.
-func (l *listener) admit(conn *net.TCPConn) bool {
+func (l *listener) admit(conn tcpConn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for len(l.pending) >= l.backlog && !l.closed {
@@ -174,7 +179,7 @@ func (l *listener) admit(conn *net.TCPConn) bool {
 
 // leave takes the connection out again, as an undecided request or not, and
 // reports false if it has been closed meanwhile.
-func (l *listener) leave(conn *net.TCPConn, request bool) bool {
+func (l *listener) leave(conn tcpConn, request bool) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for i := range l.pending {
@@ -204,7 +209,7 @@ func (l *listener) decide() {
 }
 
 // serve reads a connection's request, or finds out that none will come.
-func (l *listener) serve(conn *net.TCPConn) {
+func (l *listener) serve(conn tcpConn) {
 	cfg := &l.id.nic.cfg
 	var plain bool
 	var req setupFrame
@@ -256,7 +261,7 @@ func (l *listener) close() {
 		return
 	}
 	l.closed = true
-	_ = l.tcp.Close() // nothing depends on it
+	_ = l.tcp.close() // nothing depends on it
 	for _, p := range l.pending {
 		_ = p.conn.SetDeadline(longAgo) // serve closes it
 	}

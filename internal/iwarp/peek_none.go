@@ -2,6 +2,6 @@
 
 package iwarp
 
-import "net"
+import "syscall"
 
-func peek(*net.TCPConn, []byte) (int, error) { return 0, socketsSupported() }
+func peek(syscall.Conn, []byte) (int, error) { return 0, socketsSupported() }

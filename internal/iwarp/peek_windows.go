@@ -1,15 +1,15 @@
 package iwarp
 
 import (
-	"net"
 	"os"
+	"syscall"
 
 	"golang.org/x/sys/windows"
 )
 
 // peek waits until there is something to read, or the end, and copies it without
 // taking it. It copies nothing at the end.
-func peek(conn *net.TCPConn, b []byte) (n int, err error) {
+func peek(conn syscall.Conn, b []byte) (n int, err error) {
 	raw, err := conn.SyscallConn()
 	if err != nil {
 		return 0, err

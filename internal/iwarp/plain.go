@@ -25,7 +25,7 @@ const (
 // A part of the key is looked at again and again, since it makes the socket
 // readable whether more comes or not. If nothing more comes, not even the end shows
 // behind it, and the deadline decides: only who speaks MPA begins in that way.
-func (l *listener) speaksPlain(conn *net.TCPConn) (bool, error) {
+func (l *listener) speaksPlain(conn tcpConn) (bool, error) {
 	var b [len(requestKey)]byte
 	for pause := peekPause; ; pause = min(2*pause, maxPeekPause) {
 		n, err := peek(conn, b[:])

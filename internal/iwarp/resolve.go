@@ -3,6 +3,7 @@ package iwarp
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"net/netip"
 	"syscall"
@@ -119,6 +120,10 @@ func plainError(err error) error {
 	var op *net.OpError
 	if errors.As(err, &op) {
 		err = op.Err
+	}
+	var file *fs.PathError // of a socket that is an os.File
+	if errors.As(err, &file) {
+		err = file.Err
 	}
 	return portableError(err)
 }

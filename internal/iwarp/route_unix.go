@@ -45,17 +45,27 @@ func route(src netip.Addr, dst netip.AddrPort) (netip.Addr, error) {
 	if err != nil {
 		return netip.Addr{}, os.NewSyscallError("getsockname", err)
 	}
-	switch local := local.(type) {
-	case *unix.SockaddrInet4:
-		return netip.AddrFrom4(local.Addr), nil
-	case *unix.SockaddrInet6:
-		ip := netip.AddrFrom16(local.Addr)
-		if local.ZoneId != 0 {
-			ip = ip.WithZone(zoneName(local.ZoneId))
-		}
-		return ip.Unmap(), nil
+	ip := fromSockaddr(local).Addr()
+	if !ip.IsValid() {
+		return netip.Addr{}, unix.EAFNOSUPPORT
 	}
-	return netip.Addr{}, unix.EAFNOSUPPORT
+	return ip, nil
+}
+
+// fromSockaddr is the address without the mapping of IPv4 into IPv6; invalid if
+// it is none of IP.
+func fromSockaddr(sa unix.Sockaddr) netip.AddrPort {
+	switch sa := sa.(type) {
+	case *unix.SockaddrInet4:
+		return netip.AddrPortFrom(netip.AddrFrom4(sa.Addr), uint16(sa.Port))
+	case *unix.SockaddrInet6:
+		ip := netip.AddrFrom16(sa.Addr)
+		if sa.ZoneId != 0 {
+			ip = ip.WithZone(zoneName(sa.ZoneId))
+		}
+		return netip.AddrPortFrom(ip.Unmap(), uint16(sa.Port))
+	}
+	return netip.AddrPort{}
 }
 
 func sockaddr(family int, a netip.AddrPort) unix.Sockaddr {

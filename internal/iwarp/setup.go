@@ -60,7 +60,7 @@ func isTimeout(err error) bool {
 // closeBehind closes a connection whose set-up was refused, in a goroutine of
 // its own: what was said last gets across before, if the peer takes it in the
 // time.
-func closeBehind(conn *net.TCPConn, timeout time.Duration) {
+func closeBehind(conn tcpConn, timeout time.Duration) {
 	go func() {
 		defer conn.Close()
 		if conn.CloseWrite() != nil || conn.SetReadDeadline(time.Now().Add(timeout)) != nil {

@@ -1,6 +1,12 @@
 package iwarp
 
-import "golang.org/x/sys/unix"
+import (
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+func fileOf(conn tcpConn) (*os.File, error) { return conn.(*fileConn).File, nil }
 
 // recordFlag keeps TCP from putting what is written later into the same buffer.
 const recordFlag = unix.MSG_EOR

@@ -5,7 +5,6 @@ package iwarp
 import (
 	"errors"
 	"fmt"
-	"net"
 	"runtime"
 )
 
@@ -13,4 +12,4 @@ func socketsSupported() error {
 	return fmt.Errorf("iwarp: the software RDMA NIC does not run on %s: %w", runtime.GOOS, errors.ErrUnsupported)
 }
 
-func newSocket(conn *net.TCPConn) (wire, error) { return nil, socketsSupported() }
+func newSocket(conn tcpConn) (wire, error) { return nil, socketsSupported() }

@@ -4,7 +4,6 @@ package iwarp
 
 import (
 	"fmt"
-	"net"
 	"os"
 	"syscall"
 	"time"
@@ -26,9 +25,8 @@ type socket struct {
 var _ wire = (*socket)(nil)
 
 // newSocket takes over a connection, also if it fails.
-func newSocket(conn *net.TCPConn) (wire, error) {
-	file, err := conn.File() // a duplicate
-	conn.Close()             // what it holds lives on in the duplicate
+func newSocket(conn tcpConn) (wire, error) {
+	file, err := fileOf(conn)
 	if err != nil {
 		return nil, fmt.Errorf("duplicate socket: %w", err)
 	}
@@ -38,7 +36,7 @@ func newSocket(conn *net.TCPConn) (wire, error) {
 		err = s.raw.Control(func(fd uintptr) { s.fd = int(fd) })
 	}
 	if err == nil {
-		err = file.SetReadDeadline(time.Time{}) // fails if the poller has not taken it
+		err = file.SetDeadline(time.Time{}) // that of the set-up; fails if the poller has not taken it
 	}
 	if err != nil {
 		file.Close()

@@ -30,8 +30,8 @@ var _ wire = (*socket)(nil)
 const fionbio = 0x8004667e
 
 // newSocket takes over a connection, also if it fails.
-func newSocket(conn *net.TCPConn) (wire, error) {
-	s := &socket{conn: conn}
+func newSocket(conn tcpConn) (wire, error) {
+	s := &socket{conn: conn.(netConn).TCPConn}
 	var err error
 	if s.raw, err = conn.SyscallConn(); err == nil {
 		err = s.raw.Control(func(fd uintptr) { s.handle = windows.Handle(fd) })

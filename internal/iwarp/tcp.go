@@ -1,0 +1,25 @@
+package iwarp
+
+import (
+	"net"
+	"syscall"
+)
+
+// A tcpConn is a TCP connection while it is set up. newSocket makes a wire of it.
+type tcpConn interface {
+	net.Conn
+	syscall.Conn
+	CloseWrite() error
+	SetKeepAliveConfig(net.KeepAliveConfig) error
+
+	// plain is the connection as package net has it. It takes over the
+	// connection, also if it fails.
+	plain() (net.Conn, error)
+}
+
+// A tcpListener accepts TCP connections. A close ends an accept with an error that
+// is net.ErrClosed.
+type tcpListener interface {
+	accept() (tcpConn, error)
+	close() error
+}
