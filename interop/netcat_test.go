@@ -146,6 +146,11 @@ func TestNetcatKilled(t *testing.T) {
 				p = nc.start(false, dev.addr4.String(), fmt.Sprint(l.Addr().(*rdmanet.Addr).Port))
 				c = accept(t, l)
 			}
+			// With iWARP an acceptor may not speak before the dialer has: it
+			// must not be stopped until then.
+			require.NoError(t, c.SetWriteDeadline(time.Now().Add(patience)))
+			_, err := c.Write([]byte{0})
+			require.NoError(t, err)
 			// Stopped, it reads nothing, and a Write comes to wait.
 			p.stop()
 			write, read := writing(t, c), reading(t, c)
