@@ -28,8 +28,10 @@ const (
 // the process, since librdmacm too is one for the process.
 type provider struct {
 	// qpMu is held while an event is read and while the queue pair of an
-	// identifier comes or goes: see the package's documentation.
-	qpMu sync.Mutex
+	// identifier comes or goes: see the package's documentation. qpTurn is
+	// taken before it by all but the reader of events, which so waits for one
+	// of them at the most, however many there are.
+	qpMu, qpTurn sync.Mutex
 
 	mu      sync.Mutex
 	channel *channel // nil while there are no identifiers

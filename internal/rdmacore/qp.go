@@ -64,9 +64,19 @@ func (id *identifier) CreateQP(pd verbs.PD, cq verbs.CQ, attr verbs.QPAttr) (ver
 }
 
 func (id *identifier) createQP(pd *protectionDomain, cq *completionQueue, ask *C.struct_rn_qp_ask, qp *queuePair) C.int {
-	id.p.qpMu.Lock()
-	defer id.p.qpMu.Unlock()
+	defer id.p.lockQP()()
 	return C.rn_create_qp(id.c, pd.c, cq.c, ask, &qp.c)
+}
+
+// lockQP keeps events from being read until the function that it returns is
+// called.
+func (p *provider) lockQP() (unlock func()) {
+	p.qpTurn.Lock()
+	p.qpMu.Lock()
+	return func() {
+		p.qpMu.Unlock()
+		p.qpTurn.Unlock()
+	}
 }
 
 func (qp *queuePair) MaxInline() int { return qp.inline }
@@ -108,9 +118,9 @@ func (qp *queuePair) SetError() error {
 // queue pair, and lets nothing interrupt it either.
 func (qp *queuePair) Destroy() error {
 	id := qp.id
-	id.p.qpMu.Lock()
+	unlock := id.p.lockQP()
 	C.rn_detach_qp(id.c)
-	id.p.qpMu.Unlock()
+	unlock()
 	id.qp = nil
 	return callError("ibv_destroy_qp", id.unmake(func() int {
 		return int(C.rn_destroy_qp(qp.c))
