@@ -173,6 +173,16 @@ func (q *queuePair) shutdown() {
 	_ = q.wire.close() // all that could be done for the peer has been
 }
 
+// Delivered reports whether all requests have been sent and the peer's TCP has
+// confirmed them. What its TCP has the peer's NIC will take, whatever becomes of
+// this end, as long as it is closed as it should be.
+func (q *queuePair) Delivered() bool {
+	t := &q.tx
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return q.started && !q.ended.Load() && !t.dead && t.sent == t.tail && q.wire.delivered()
+}
+
 // finish tells the peer, once, that nothing more comes, when all that is to be
 // sent has left this host. It reports whether that has been done. Called with
 // the transmit lock held.

@@ -40,6 +40,10 @@ type wire interface {
 	// host; false where the platform cannot tell.
 	unsent() bool
 
+	// delivered reports whether the peer's TCP has all that was written; false
+	// where the platform cannot tell.
+	delivered() bool
+
 	// acknowledged reports whether the peer's TCP has all that was written,
 	// and what finish says; false where the platform cannot tell.
 	acknowledged() bool

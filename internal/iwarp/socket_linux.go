@@ -16,6 +16,11 @@ func (s *socket) unsent() bool {
 	return err == nil && n > 0
 }
 
+func (s *socket) delivered() bool {
+	n, err := unix.IoctlGetInt(s.fd, unix.SIOCOUTQ)
+	return err == nil && n == 0
+}
+
 func (s *socket) acknowledged() bool {
 	const finWait2, timeWait, closed = 5, 6, 7 // include/net/tcp_states.h
 	info, err := unix.GetsockoptTCPInfo(s.fd, unix.IPPROTO_TCP, unix.TCP_INFO)

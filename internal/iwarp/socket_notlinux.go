@@ -13,4 +13,5 @@ func fileOf(conn tcpConn) (*os.File, error) {
 const recordFlag = 0
 
 func (s *socket) unsent() bool       { return false }
+func (s *socket) delivered() bool    { return false }
 func (s *socket) acknowledged() bool { return false }

@@ -21,6 +21,7 @@ import (
 type fileConn struct {
 	*os.File
 	local, remote netip.AddrPort
+	keep          net.KeepAliveConfig // what has been set
 }
 
 var _ tcpConn = (*fileConn)(nil)
@@ -64,6 +65,10 @@ func (c *fileConn) CloseWrite() error {
 }
 
 func (c *fileConn) SetKeepAliveConfig(cfg net.KeepAliveConfig) error {
+	if cfg == c.keep {
+		return nil
+	}
+	c.keep = cfg
 	return c.control(func(fd int) error { return setKeepAlive(fd, cfg) })
 }
 
@@ -250,7 +255,12 @@ func (l *fileListener) accept() (tcpConn, error) {
 		unix.Close(fd)
 		return nil, err
 	}
-	return newFileConn(os.NewFile(uintptr(fd), "tcp"), peer)
+	c, err := newFileConn(os.NewFile(uintptr(fd), "tcp"), peer)
+	if err != nil {
+		return nil, err
+	}
+	c.keep = l.keep
+	return c, nil
 }
 
 func (l *fileListener) close() error { return l.file.Close() }

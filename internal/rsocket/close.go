@@ -97,7 +97,8 @@ func (s *Stream) delivered() bool {
 	return s.immediate || s.finalRead.done
 }
 
-// A finalRead is the zero-length Read that ends an iWARP connection.
+// A finalRead is the zero-length Read that ends an iWARP connection, unless the
+// device knows without it that all has been delivered.
 type finalRead struct {
 	posted, done bool
 	id           uint64
@@ -110,6 +111,13 @@ func (s *Stream) flushRead() {
 	r := &s.finalRead
 	if s.immediate || r.posted || !s.state.closed || s.ended() || s.lastWord == 0 || !s.state.discPosted && !s.over() {
 		return
+	}
+	if s.teller != nil {
+		s.unhold()
+		if s.teller.Delivered() {
+			r.posted, r.done = true, true
+			return
+		}
 	}
 	outstanding := 0
 	if s.probe.outstanding {
@@ -126,7 +134,7 @@ func (s *Stream) flushRead() {
 // and asks for its completion.
 func (s *Stream) postEmpty(op verbs.Opcode) (id uint64) {
 	id = s.sq.add(0)
-	wr := &s.swr[0]
+	wr := s.request(0)
 	*wr = verbs.SendWR{ID: id, Opcode: op}
 	if op == verbs.OpRead {
 		// siw wants an element, of no bytes, to read into, and iWARP one

@@ -62,6 +62,10 @@ const (
 	// takes, and about what going to sleep and being woken costs.
 	defaultSpin = 20 * time.Microsecond
 
+	// callerSpin is longer, since there the peer's processor does what its
+	// device does else.
+	callerSpin = 40 * time.Microsecond
+
 	// spareReceives are posted beyond those that the peer is told of, for
 	// its grants and control messages, and because receives are posted again
 	// only in batches of repostBatch.
@@ -98,6 +102,8 @@ func (c *Config) resolve(dev verbs.DeviceInfo) error {
 	switch {
 	case runtime.GOMAXPROCS(0) == 1 || c.Spin < 0:
 		c.Spin = 0
+	case c.Spin == 0 && dev.CallerDriven:
+		c.Spin = callerSpin
 	case c.Spin == 0:
 		c.Spin = defaultSpin
 	}

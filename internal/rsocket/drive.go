@@ -75,6 +75,7 @@ func (s *Stream) await(w *waiter) {
 		if s.poll() || s.settle() {
 			continue
 		}
+		s.speak()
 		if !s.driving {
 			s.drive(w)
 			continue
@@ -128,15 +129,21 @@ func (s *Stream) settle() bool {
 
 // A spinner decides whether a wait begins with a spin: it does while spins
 // mostly find something, and otherwise tries again now and then.
+//
+// Where a spin costs system calls, a stream begins without, since many live for a
+// request and an answer alone, and then with spins, since two ends that sleep
+// wake too late to find that spins are of use.
 type spinner struct {
 	score int // of the last spins, 0 to maxScore
 	waits int
+	rest  int // so many waits more begin without a spin in any case
 }
 
 const (
 	maxPolls = 1000 // where the clock stands still
 	maxScore = 8
 	spinTry  = 32 // of so many waits that begin without a spin, one does
+	spinRest = 4
 )
 
 // bulkMean is from which mean size of messages on a stream is bulk.
@@ -154,6 +161,10 @@ func (s *Stream) bulk() bool { return s.callerDriven && s.mean >= bulkMean }
 // reports whether anything came.
 func (sp *spinner) run(s *Stream, w *waiter) bool {
 	if s.cfg.Spin == 0 || s.bulk() {
+		return false
+	}
+	if sp.rest > 0 {
+		sp.rest--
 		return false
 	}
 	if sp.score == 0 {

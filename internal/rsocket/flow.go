@@ -147,6 +147,12 @@ func (f *recvFlow) nextWindow() (offset, n int) {
 	return offset, min(free, f.ring-offset) / quarter * quarter
 }
 
+// untouched reports whether the peer has the first window alone, and has used
+// little of it: a sixteenth of the ring at most.
+func (f *recvFlow) untouched() bool {
+	return f.granted == int64(f.ring/2) && f.received <= int64(f.ring/16)
+}
+
 // grantWindow notes that a window of n bytes has been granted.
 func (f *recvFlow) grantWindow(n int) {
 	f.win[f.wins] = n

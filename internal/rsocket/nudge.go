@@ -13,6 +13,10 @@ import (
 const (
 	nudgeEvery = 30 * time.Millisecond
 	maxNudges  = 16
+
+	// firstGrant is how long a dialer that says nothing lets an acceptor wait
+	// that may want to speak, where its first grant waits for company.
+	firstGrant = 2 * time.Millisecond
 )
 
 // startNudging begins it. Called with mu held.
@@ -20,7 +24,11 @@ func (s *Stream) startNudging() {
 	if s.immediate || s.cfg.Acceptor {
 		return
 	}
-	s.nudge = time.AfterFunc(nudgeEvery, s.sendNudge)
+	first := nudgeEvery
+	if s.callerDriven {
+		first = firstGrant
+	}
+	s.nudge = time.AfterFunc(first, s.sendNudge)
 }
 
 func (s *Stream) sendNudge() {
@@ -32,6 +40,7 @@ func (s *Stream) sendNudge() {
 	if !s.driving {
 		s.poll()
 	}
+	s.speak()
 	if s.recvs > 0 || !s.canPost() || s.nudges == maxNudges {
 		return
 	}

@@ -32,13 +32,41 @@ func (s *Stream) slots(n, reserve int) bool {
 // SHUTDOWN, DISCONNECT, and the Read that ends an iWARP connection. It is called
 // after every change that could ask for one. Called with mu held.
 func (s *Stream) flush() {
-	for !s.state.closed && s.canPost() && s.slots(s.perMessage(), lastReserve) {
+	s.hold()
+	s.flushGrants(s.wantsCompany())
+	s.flushControl()
+	s.unhold()
+}
+
+// wantsCompany reports whether the grant of the second half of the read ring
+// need not go out by itself yet. It costs a system call of each end where the
+// device works in its caller, and many connections end before they need it. So
+// it waits for data to go with, or until it is of use.
+func (s *Stream) wantsCompany() bool {
+	return s.callerDriven && s.rx.untouched() && !s.rx.wantsLimit()
+}
+
+// speak sends what wants company, because none is in sight: if nothing has been
+// sent, the acceptor of an iWARP connection waits for it. Called with mu held.
+func (s *Stream) speak() {
+	if s.callerDriven && !s.cfg.Acceptor && s.sq.posted == 0 {
+		s.flushGrants(false)
+	}
+}
+
+// flushGrants sends grants, unless they are to wait for company.
+func (s *Stream) flushGrants(wait bool) {
+	for !wait && !s.state.closed && s.canPost() && s.slots(s.perMessage(), lastReserve) {
 		offset, n := s.rx.nextWindow()
 		if n == 0 && !s.rx.wantsLimit() || s.state.peerShut {
 			break
 		}
 		s.postGrant(offset, n)
 	}
+}
+
+// flushControl sends the last words, as far as they are due.
+func (s *Stream) flushControl() {
 	if s.state.writeShut && !s.state.shutPosted && s.canPost() {
 		s.state.shutPosted = true
 		s.postControl(ctrlShutdown)
@@ -58,7 +86,7 @@ func (s *Stream) postGrant(offset, n int) {
 		s.postMessage(m)
 		return
 	}
-	wr := &s.swr[0]
+	wr := s.request(0)
 	*wr = verbs.SendWR{
 		RemoteAddr: s.peerSGL.Addr + uint64(s.rx.entry*sglEntrySize),
 		RKey:       s.peerSGL.Key,
@@ -89,18 +117,18 @@ func (s *Stream) postControl(value uint32) {
 // postMessage sends a message with no data.
 func (s *Stream) postMessage(m message) {
 	if s.immediate {
-		s.swr[0] = verbs.SendWR{RemoteAddr: s.peerSGL.Addr, RKey: s.peerSGL.Key}
+		*s.request(0) = verbs.SendWR{RemoteAddr: s.peerSGL.Addr, RKey: s.peerSGL.Key}
 		s.postWrite(m, 0)
 		return
 	}
-	s.prepareSend(&s.swr[0], m)
+	s.prepareSend(s.request(0), m)
 	s.post(1)
 }
 
-// postWrite sends a message with the Write that is prepared in swr[0], but for
+// postWrite sends a message with the Write that is prepared in request(0), but for
 // what depends on the transport. The Write needs n bytes of the write ring.
 func (s *Stream) postWrite(m message, n int) {
-	wr := &s.swr[0]
+	wr := s.request(0)
 	wr.ID = s.sq.add(n)
 	if s.immediate {
 		wr.Opcode = verbs.OpWriteImm
@@ -115,7 +143,7 @@ func (s *Stream) postWrite(m message, n int) {
 		wr.Flags |= verbs.FlagSignaled
 		s.sq.signal()
 	}
-	s.prepareSend(&s.swr[1], m)
+	s.prepareSend(s.request(1), m)
 	s.post(2)
 }
 
@@ -135,23 +163,59 @@ func (s *Stream) prepareSend(wr *verbs.SendWR, m message) {
 // request is retired.
 func (s *Stream) ctrlSlot(id uint64) int { return int(id%uint64(s.sq.depth)) * ctrlSize }
 
-// post hands the first n requests of swr to the device. The last asks for a
-// completion if it must, or if it is time for one.
+// request is the i-th of the next requests to be posted.
+func (s *Stream) request(i int) *verbs.SendWR { return &s.swr[s.held+i] }
+
+// post hands the next n requests to the device, or has them wait for others. The
+// last asks for a completion if it must, or if it is time for one.
 func (s *Stream) post(n int) {
 	if s.signalNext || s.sq.wantsSignal(s.writeRing.size()) {
 		s.signalNext = false
-		s.swr[n-1].Flags |= verbs.FlagSignaled
+		s.request(n - 1).Flags |= verbs.FlagSignaled
 		s.sq.signal()
 	}
-	taken, err := 0, error(nil)
-	if s.own != nil {
-		taken, err = s.direct.PostFrom(s.swr[:n], s.own)
-	} else {
-		taken, err = s.qp.PostSend(s.swr[:n])
+	before := s.held
+	s.held += n
+	switch {
+	case s.own != nil: // the request that it belongs to has to be the first
+		s.postHeld(before)
+		s.postFrom(s.own)
+	case !s.holding || s.held > maxHeld-2:
+		s.postHeld(s.held)
 	}
+}
+
+// hold makes what is posted wait for the unhold that follows under the same lock,
+// so that it goes out together: to a device that works in its caller each post
+// is a system call.
+func (s *Stream) hold() { s.holding = s.callerDriven }
+
+func (s *Stream) unhold() {
+	s.holding = false
+	s.postHeld(s.held)
+}
+
+// postHeld hands over the first n of the requests that are ready.
+func (s *Stream) postHeld(n int) {
+	if n == 0 {
+		return
+	}
+	taken, err := s.qp.PostSend(s.swr[:n])
+	s.posted(n, taken, err)
+}
+
+// postFrom hands over all that are ready. The payload of the first is own.
+func (s *Stream) postFrom(own []byte) {
+	taken, err := s.direct.PostFrom(s.swr[:s.held], own)
+	s.posted(s.held, taken, err)
+}
+
+// posted takes n requests out of those that are ready.
+func (s *Stream) posted(n, taken int, err error) {
 	if err != nil || taken < n {
 		s.unusable(fmt.Errorf("post to the send queue: %d of %d requests taken: %w", taken, n, err))
 	}
+	s.held = copy(s.swr[:], s.swr[n:s.held])
 }
 
 // unusable notes that the device takes no more work. Mostly that is because the

@@ -17,8 +17,9 @@ type Stream struct {
 	immediate    bool // messages travel as immediate data, not as Sends
 	inline       int  // bytes of a write that are handed over with the request
 	pieces       pieces
-	callerDriven bool               // a Poll that finds nothing costs a system call: see bulk
-	direct       verbs.SourcePoster // the queue pair, if it can send from the memory of Write's caller
+	callerDriven bool                 // a Poll that finds nothing costs a system call: see bulk
+	direct       verbs.SourcePoster   // the queue pair, if it can send from the memory of Write's caller
+	teller       verbs.DeliveryTeller // the queue pair, if it may know what has been delivered
 	order        endian
 
 	pool *Memory
@@ -49,6 +50,8 @@ type Stream struct {
 	heardFrom uint64 // signs of life from the peer
 
 	reserved   int    // slots that a Write under way has set aside
+	held       int    // requests in swr that are ready
+	holding    bool   // and wait for others: see hold
 	own        []byte // the payload of the Write being posted, if it is not in the write ring
 	writeLeft  int    // bytes that the Write at work has still to send
 	mean       int    // bytes of data messages, both ways, a moving average
@@ -75,7 +78,7 @@ type Stream struct {
 	swept int // place in the sweeper's list, from 1; guarded by sweeper.mu
 
 	wc  [pollBatch]verbs.WC
-	swr [2]verbs.SendWR
+	swr [maxHeld]verbs.SendWR // see request
 	rwr [repostBatch]verbs.RecvWR
 }
 
@@ -113,6 +116,9 @@ type state struct {
 	violated     bool  // it was a violation of the protocol by the peer
 }
 
+// maxHeld is how many requests are handed to the device at once at most.
+const maxHeld = 8
+
 // Open builds the local side of a stream: memory from the pool, a completion
 // queue, and a queue pair with all receives posted, which mk makes. Until Start,
 // only PrivateData and Release are of use.
@@ -134,7 +140,7 @@ func Open(pool *Memory, mk func(verbs.PD, verbs.CQ, verbs.QPAttr) (verbs.QP, err
 		w.token = make(chan struct{}, 1)
 	}
 	if s.callerDriven {
-		s.spin.waits = 1 // a new stream does not begin with a try
+		s.spin = spinner{score: maxScore, rest: spinRest}
 	}
 	s.reader.done, s.writer.done, s.closer.done = readDone, writeDone, closeDone
 	if err := s.build(mk); err != nil {
@@ -173,6 +179,7 @@ func (s *Stream) build(mk func(verbs.PD, verbs.CQ, verbs.QPAttr) (verbs.QP, erro
 	}
 	s.inline = min(c.MaxInline, s.qp.MaxInline())
 	s.direct, _ = s.qp.(verbs.SourcePoster)
+	s.teller, _ = s.qp.(verbs.DeliveryTeller)
 
 	for s.recvOwed = receives; s.recvOwed > 0; {
 		if err := s.postReceives(); err != nil {

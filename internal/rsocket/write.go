@@ -120,7 +120,10 @@ func (s *Stream) write(vec [][]byte, total int) (n int, err error) {
 				continue
 			}
 		}
+		s.hold()
+		s.flushGrants(false)
 		s.postData(k, own)
+		s.unhold()
 		n += k
 	}
 	return n, nil
@@ -129,7 +132,7 @@ func (s *Stream) write(vec [][]byte, total int) (n int, err error) {
 // postData sends the next k bytes: own, if it is not nil; those at head of the
 // write ring; or those in staging if they are few enough.
 func (s *Stream) postData(k int, own []byte) {
-	wr := &s.swr[0]
+	wr := s.request(0)
 	*wr = verbs.SendWR{}
 	wr.RemoteAddr, wr.RKey = s.tx.take(k)
 	s.sincePoll++

@@ -195,3 +195,12 @@ type SourcePoster interface {
 	// has been copied there, and src is the caller's again.
 	PostFrom(wr []SendWR, src []byte) (int, error)
 }
+
+// A DeliveryTeller is a QP that knows, at times, without asking the peer, that
+// the peer's host has all that was posted.
+type DeliveryTeller interface {
+	QP
+
+	// Delivered reports whether that is known.
+	Delivered() bool
+}
