@@ -3,6 +3,7 @@ package rsocket
 import (
 	"fmt"
 	"net"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -23,12 +24,17 @@ type lab struct {
 // transports are the two forms of the protocol.
 var transports = []verbs.Transport{verbs.RoCE, verbs.IWARP}
 
-// eachTransport runs a test in both forms.
+// eachTransport runs a test in both forms, and in iWARP's as it is where the device
+// works in its caller.
 func eachTransport(t *testing.T, f func(t *testing.T, tr verbs.Transport)) {
 	for _, tr := range transports {
 		t.Run(tr.String(), func(t *testing.T) { f(t, tr) })
 	}
+	t.Run(callerDriven, func(t *testing.T) { f(t, verbs.IWARP) })
 }
+
+// callerDriven, in a test's name, makes its devices such that work in their callers.
+const callerDriven = "iWARP_in_the_caller"
 
 func newLab(t testing.TB, o simqp.Options) *lab {
 	var mu sync.Mutex
@@ -43,6 +49,7 @@ func newLab(t testing.TB, o simqp.Options) *lab {
 	l := &lab{t: t, fabric: simqp.New(o)}
 	for i := range l.dev {
 		l.dev[i] = l.fabric.NewDevice(fmt.Sprintf("sim%d", i))
+		l.dev[i].CallerDriven = strings.Contains(t.Name(), callerDriven)
 	}
 	t.Cleanup(func() {
 		l.fabric.Wait()

@@ -81,6 +81,8 @@ type Device struct {
 
 	// MaxQPWR and MaxCQE are the device's limits; set them before use.
 	MaxQPWR, MaxCQE int
+	// CallerDriven is what the device says of itself; it works as ever.
+	CallerDriven bool
 	// FailRegister, if it returns an error, makes RegisterMemory fail.
 	FailRegister func(size int) error
 
@@ -107,6 +109,7 @@ func (d *Device) Info() verbs.DeviceInfo {
 		Provider: "simulation", Name: d.name, Transport: d.fabric.opts.Transport,
 		MaxQPWR: d.MaxQPWR, MaxCQE: d.MaxCQE, MaxSGE: verbs.MaxSGE,
 		MaxResponderRes: 16, MaxInitiatorRead: 16,
+		CallerDriven: d.CallerDriven,
 	}
 }
 

@@ -109,9 +109,10 @@ func (q *QP) carry() {
 // readLate reports whether the memory of a request is read as late as it arrives at
 // the peer, long after later requests have completed. On iWARP that is so for a Write
 // that asks for no completion: siw hands its pages to TCP, and copies only those of
-// which somebody wants to know when they are free.
+// which somebody wants to know when they are free. A device that works in its caller
+// copies them all.
 func (q *QP) readLate(r *request) bool {
-	return !q.immediate() && r.Opcode == verbs.OpWrite && !q.attr.SignalAll &&
+	return !q.immediate() && !q.dev.CallerDriven && r.Opcode == verbs.OpWrite && !q.attr.SignalAll &&
 		r.Flags&(verbs.FlagSignaled|verbs.FlagInline) == 0
 }
 
