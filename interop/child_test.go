@@ -55,7 +55,7 @@ func noGoroutineLeft(status int) int {
 type peerOptions struct {
 	dial     string // connect there,
 	listen   string // or listen here, and print the address
-	provider string // what to listen with; "plain" for TCP; Verbs if empty
+	provider string // what to dial or listen with; "plain" for TCP; Verbs if empty
 	do       string // what to do with a connection, see behave
 	size     int64
 	buffer   int // ReadBuffer and WriteBuffer; 0 is the default
@@ -105,6 +105,7 @@ func startPeer(t *testing.T, limit time.Duration, o peerOptions) *program {
 // weDial, otherwise by one of its own.
 func withPeer(t *testing.T, limit time.Duration, ip string, weDial bool, d rdmanet.Dialer, o peerOptions) (*program, *rdmanet.Conn) {
 	t.Helper()
+	o.provider = pairingOf(t).peers.String()
 	if weDial {
 		o.listen = ip
 		p := startPeer(t, limit, o)
@@ -174,6 +175,11 @@ func (o *peerOptions) connect() (net.Conn, error) {
 	defer cancel()
 	if o.dial != "" {
 		d := rdmanet.Dialer{Provider: rdmanet.Verbs, ReadBuffer: o.buffer, WriteBuffer: o.buffer, CloseTimeout: o.closeT, KeepAliveConfig: o.keep}
+		if o.provider != "" {
+			if err := d.Provider.UnmarshalText([]byte(o.provider)); err != nil {
+				return nil, err
+			}
+		}
 		return d.DialContext(ctx, "rdma", o.dial)
 	}
 	lc := rdmanet.ListenConfig{Provider: rdmanet.Verbs, ReadBuffer: o.buffer, WriteBuffer: o.buffer, CloseTimeout: o.closeT, KeepAliveConfig: o.keep}

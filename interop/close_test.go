@@ -22,8 +22,9 @@ const largeBuffer = 4 << 20
 // TestCloseLosesNothing has a process write 2 MiB, close, and exit, while this one
 // reads slowly and answers, so that on iWARP its answers meet a socket that is
 // closed. All of it must arrive, and then the end of the stream.
-func TestCloseLosesNothing(t *testing.T) {
-	dev := needDevice(t)
+func TestCloseLosesNothing(t *testing.T) { eachPairing(t, testCloseLosesNothing) }
+
+func testCloseLosesNothing(t *testing.T, dev device) {
 	const size = 2 << 20
 	times := sized(5, 25, 50)
 	for _, weDial := range []bool{false, true} {
@@ -77,8 +78,9 @@ func readSlowly(c *rdmanet.Conn, p *pattern) error {
 // TestCloseWhilePeerDoesNotRead closes a connection whose window is full and in
 // which a Write waits. Close must return in its time, and what Write had accepted
 // must reach the peer all the same.
-func TestCloseWhilePeerDoesNotRead(t *testing.T) {
-	dev := needDevice(t)
+func TestCloseWhilePeerDoesNotRead(t *testing.T) { eachPairing(t, testCloseWhilePeerDoesNotRead) }
+
+func testCloseWhilePeerDoesNotRead(t *testing.T, dev device) {
 	const closeTimeout = 5 * time.Second
 	for _, weDial := range []bool{true, false} {
 		t.Run(roleName(weDial), func(t *testing.T) {
@@ -119,8 +121,9 @@ func TestCloseWhilePeerDoesNotRead(t *testing.T) {
 
 // TestCloseWhilePeerIsStopped is the same with a peer whose process does nothing
 // at all.
-func TestCloseWhilePeerIsStopped(t *testing.T) {
-	dev := needDevice(t)
+func TestCloseWhilePeerIsStopped(t *testing.T) { eachPairing(t, testCloseWhilePeerIsStopped) }
+
+func testCloseWhilePeerIsStopped(t *testing.T, dev device) {
 	const closeTimeout = 5 * time.Second
 	for _, weDial := range []bool{true, false} {
 		t.Run(roleName(weDial), func(t *testing.T) {

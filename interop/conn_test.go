@@ -28,7 +28,7 @@ func addrPort(ip netip.Addr, port uint16) string { return netip.AddrPortFrom(ip,
 // listen listens on an address until the test ends.
 func listen(t *testing.T, lc rdmanet.ListenConfig, address string) *rdmanet.Listener {
 	t.Helper()
-	lc.Provider = rdmanet.Verbs
+	lc.Provider = pairingOf(t).ours
 	l, err := lc.Listen(t.Context(), "rdma", address)
 	require.NoError(t, err)
 	t.Cleanup(func() { l.Close() })
@@ -54,7 +54,7 @@ func dialer(timeout time.Duration) *rdmanet.Dialer {
 // dial connects to a listener that is there.
 func dial(t *testing.T, d rdmanet.Dialer, address string) *rdmanet.Conn {
 	t.Helper()
-	d.Provider = rdmanet.Verbs
+	d.Provider = pairingOf(t).ours
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	c, err := d.DialContext(ctx, "rdma", address)
@@ -67,7 +67,7 @@ func dial(t *testing.T, d rdmanet.Dialer, address string) *rdmanet.Conn {
 // again, as long as the program lives and has patience.
 func dialWhenUp(t *testing.T, p *program, d rdmanet.Dialer, address string) *rdmanet.Conn {
 	t.Helper()
-	d.Provider = rdmanet.Verbs
+	d.Provider = pairingOf(t).ours
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	for {
@@ -100,7 +100,7 @@ func pair(t *testing.T, d rdmanet.Dialer, lc rdmanet.ListenConfig, ip netip.Addr
 // freePort is a port that nobody listens on, for a program that must be told one.
 func freePort(t *testing.T, ip netip.Addr) uint16 {
 	t.Helper()
-	lc := rdmanet.ListenConfig{Provider: rdmanet.Verbs}
+	lc := rdmanet.ListenConfig{Provider: pairingOf(t).ours}
 	l, err := lc.Listen(t.Context(), "rdma", addrPort(ip, 0))
 	require.NoError(t, err)
 	require.NoError(t, l.Close())

@@ -7,6 +7,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/rdmanet/rdmanet/rdmanet"
 )
 
 const (
@@ -35,6 +37,65 @@ func needDevice(t *testing.T) device {
 		name:  name,
 		addr4: netip.MustParseAddr(os.Getenv(envAddr4)),
 		addr6: netip.MustParseAddr(os.Getenv(envAddr6)),
+	}
+}
+
+// A pairing is with what a test's ends are made: ours, and that of a child, or of a
+// C program, which is always a device's. It is a part of the test's name.
+type pairing struct {
+	name        string
+	ours, peers rdmanet.Provider
+}
+
+var (
+	onDevice   = pairing{"verbs", rdmanet.Verbs, rdmanet.Verbs}
+	onSoftware = pairing{"software", rdmanet.Software, rdmanet.Software}
+	mixed      = []pairing{
+		{"software with verbs", rdmanet.Software, rdmanet.Verbs},
+		{"verbs with software", rdmanet.Verbs, rdmanet.Software},
+	}
+)
+
+// pairingOf is that of a test.
+func pairingOf(t *testing.T) pairing {
+	for _, part := range strings.Split(t.Name(), "/") {
+		for _, p := range append(mixed, onSoftware) {
+			if part == strings.ReplaceAll(p.name, " ", "_") {
+				return p
+			}
+		}
+	}
+	return onDevice
+}
+
+// eachPairing runs a test of processes of ours on the device, or with the software
+// NIC where there is none. On Soft-iWARP, which speaks what the software NIC
+// speaks, each meets the other.
+func eachPairing(t *testing.T, f func(t *testing.T, dev device)) {
+	t.Helper()
+	if os.Getenv(envDevice) == "" {
+		local := device{addr4: netip.MustParseAddr("127.0.0.1"), addr6: netip.IPv6Loopback()}
+		t.Run(onSoftware.name, func(t *testing.T) { f(t, local) })
+		return
+	}
+	dev := needDevice(t)
+	t.Run(onDevice.name, func(t *testing.T) { f(t, dev) })
+	if !dev.iwarp() {
+		return
+	}
+	for _, p := range mixed {
+		t.Run(p.name, func(t *testing.T) { f(t, dev) })
+	}
+}
+
+// againstC runs a test whose peer is a C program: on the device, and with the
+// software NIC where the device speaks what it speaks.
+func againstC(t *testing.T, f func(t *testing.T, dev device)) {
+	t.Helper()
+	dev := needDevice(t)
+	t.Run(onDevice.name, func(t *testing.T) { f(t, dev) })
+	if dev.iwarp() {
+		t.Run(onSoftware.name, func(t *testing.T) { f(t, dev) })
 	}
 }
 

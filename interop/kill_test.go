@@ -58,8 +58,9 @@ func (p *program) resume() {
 }
 
 // TestKill kills the peer's process in each state that a connection may be in.
-func TestKill(t *testing.T) {
-	dev := needDevice(t)
+func TestKill(t *testing.T) { eachPairing(t, testKill) }
+
+func testKill(t *testing.T, dev device) {
 	for _, tc := range []struct {
 		name string
 		peer string // what the peer does
@@ -195,8 +196,9 @@ func (f counting) Write(b []byte) (int, error) {
 // TestStoppedPeerGoesOn stops the peer's process for longer than its keepalive
 // would wait for a host that is gone: a device answers without its process. Then
 // the peer goes on, and nothing is lost.
-func TestStoppedPeerGoesOn(t *testing.T) {
-	dev := needDevice(t)
+func TestStoppedPeerGoesOn(t *testing.T) { eachPairing(t, testStoppedPeerGoesOn) }
+
+func testStoppedPeerGoesOn(t *testing.T, dev device) {
 	stopped := sized(5*time.Second, 8*time.Second, time.Minute)
 	d := rdmanet.Dialer{KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: time.Second, Interval: time.Second, Count: 2}}
 	for _, weDial := range []bool{true, false} {
@@ -242,8 +244,9 @@ func TestStoppedPeerGoesOn(t *testing.T) {
 
 // TestDeadlineWhilePeerIsStopped checks that a time-out of ours is not taken for
 // the peer's end.
-func TestDeadlineWhilePeerIsStopped(t *testing.T) {
-	dev := needDevice(t)
+func TestDeadlineWhilePeerIsStopped(t *testing.T) { eachPairing(t, testDeadlineWhilePeerIsStopped) }
+
+func testDeadlineWhilePeerIsStopped(t *testing.T, dev device) {
 	p, c := withPeer(t, time.Minute, addrPort(dev.addr4, 0), true, rdmanet.Dialer{}, peerOptions{do: "echo"})
 	p.stop()
 	begin := time.Now()

@@ -19,8 +19,9 @@ import (
 // TestNetcat moves a file to and from netcat, which thinks that it uses TCP:
 // librspreload.so puts rsockets in the place of its sockets. Each end dials once
 // and sends once.
-func TestNetcat(t *testing.T) {
-	dev := needDevice(t)
+func TestNetcat(t *testing.T) { againstC(t, testNetcat) }
+
+func testNetcat(t *testing.T, dev device) {
 	for _, tc := range []struct {
 		name           string
 		listens, sends bool // netcat
@@ -130,8 +131,9 @@ func (n *netcat) compare() {
 }
 
 // TestNetcatKilled kills netcat while we wait for it in both directions.
-func TestNetcatKilled(t *testing.T) {
-	dev := needDevice(t)
+func TestNetcatKilled(t *testing.T) { againstC(t, testNetcatKilled) }
+
+func testNetcatKilled(t *testing.T, dev device) {
 	for _, weDial := range []bool{true, false} {
 		t.Run(roleName(weDial), func(t *testing.T) {
 			nc := newNetcat(t, 0)

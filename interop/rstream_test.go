@@ -101,8 +101,9 @@ func (r rstreamRun) requireResult(t *testing.T, p *program) {
 func rstreamLimit() time.Duration { return sized(time.Minute, time.Minute, 5*time.Minute) }
 
 // TestRstreamClient serves rstream with an echo.
-func TestRstreamClient(t *testing.T) {
-	dev := needDevice(t)
+func TestRstreamClient(t *testing.T) { againstC(t, testRstreamClient) }
+
+func testRstreamClient(t *testing.T, dev device) {
 	rstream := findProgram(t, "rstream")
 	var runs []rstreamRun
 	for _, r := range []rstreamRun{
@@ -145,8 +146,9 @@ func TestRstreamClient(t *testing.T) {
 }
 
 // TestRstreamServer is rstream's client, for latency (-C 1) and for bandwidth.
-func TestRstreamServer(t *testing.T) {
-	dev := needDevice(t)
+func TestRstreamServer(t *testing.T) { againstC(t, testRstreamServer) }
+
+func testRstreamServer(t *testing.T, dev device) {
 	rstream := findProgram(t, "rstream")
 	var runs []rstreamRun
 	for _, r := range []rstreamRun{
@@ -187,8 +189,9 @@ func TestRstreamServer(t *testing.T) {
 
 // TestRstreamServerDefaults is rstream's client without options: a connection for
 // latency and one for bandwidth, of four sizes each.
-func TestRstreamServerDefaults(t *testing.T) {
-	dev := needDevice(t)
+func TestRstreamServerDefaults(t *testing.T) { againstC(t, testRstreamServerDefaults) }
+
+func testRstreamServerDefaults(t *testing.T, dev device) {
 	if !full() {
 		t.Skipf("takes minutes: set %s=1", envFull)
 	}

@@ -183,6 +183,17 @@ func (q *queuePair) Delivered() bool {
 	return q.started && !q.ended.Load() && !t.dead && t.sent == t.tail && q.wire.delivered()
 }
 
+// Silence asks TCP.
+func (q *queuePair) Silence() (time.Duration, bool) {
+	t := &q.tx
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !q.started || q.ended.Load() {
+		return 0, false
+	}
+	return q.wire.silence()
+}
+
 // finish tells the peer, once, that nothing more comes, when all that is to be
 // sent has left this host. It reports whether that has been done. Called with
 // the transmit lock held.

@@ -44,6 +44,10 @@ type wire interface {
 	// where the platform cannot tell.
 	delivered() bool
 
+	// silence is how long ago the peer's TCP last confirmed something, and
+	// false where the platform cannot tell.
+	silence() (time.Duration, bool)
+
 	// acknowledged reports whether the peer's TCP has all that was written,
 	// and what finish says; false where the platform cannot tell.
 	acknowledged() bool

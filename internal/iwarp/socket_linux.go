@@ -2,6 +2,7 @@ package iwarp
 
 import (
 	"os"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -19,6 +20,14 @@ func (s *socket) unsent() bool {
 func (s *socket) delivered() bool {
 	n, err := unix.IoctlGetInt(s.fd, unix.SIOCOUTQ)
 	return err == nil && n == 0
+}
+
+func (s *socket) silence() (time.Duration, bool) {
+	info, err := unix.GetsockoptTCPInfo(s.fd, unix.IPPROTO_TCP, unix.TCP_INFO)
+	if err != nil {
+		return 0, false
+	}
+	return time.Duration(info.Last_ack_recv) * time.Millisecond, true
 }
 
 func (s *socket) acknowledged() bool {

@@ -2,7 +2,10 @@
 
 package iwarp
 
-import "os"
+import (
+	"os"
+	"time"
+)
 
 // fileOf makes a file of a connection, also if it fails.
 func fileOf(conn tcpConn) (*os.File, error) {
@@ -15,3 +18,5 @@ const recordFlag = 0
 func (s *socket) unsent() bool       { return false }
 func (s *socket) delivered() bool    { return false }
 func (s *socket) acknowledged() bool { return false }
+
+func (s *socket) silence() (time.Duration, bool) { return 0, false }

@@ -95,7 +95,9 @@ func (s *socket) finish() error      { return s.conn.CloseWrite() }
 func (s *socket) unsent() bool       { return false }
 func (s *socket) delivered() bool    { return false }
 func (s *socket) acknowledged() bool { return false }
-func (s *socket) segmentSize() int   { return 0 }
+
+func (s *socket) silence() (time.Duration, bool) { return 0, false }
+func (s *socket) segmentSize() int               { return 0 }
 
 func (s *socket) close() error {
 	s.closed.Store(true)

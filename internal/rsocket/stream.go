@@ -17,9 +17,9 @@ type Stream struct {
 	immediate    bool // messages travel as immediate data, not as Sends
 	inline       int  // bytes of a write that are handed over with the request
 	pieces       pieces
-	callerDriven bool                 // a Poll that finds nothing costs a system call: see bulk
-	direct       verbs.SourcePoster   // the queue pair, if it can send from the memory of Write's caller
-	teller       verbs.DeliveryTeller // the queue pair, if it may know what has been delivered
+	callerDriven bool               // a Poll that finds nothing costs a system call: see bulk
+	direct       verbs.SourcePoster // the queue pair, if it can send from the memory of Write's caller
+	teller       verbs.HostTeller   // the queue pair, if it knows of the peer's host
 	order        endian
 
 	pool *Memory
@@ -179,7 +179,7 @@ func (s *Stream) build(mk func(verbs.PD, verbs.CQ, verbs.QPAttr) (verbs.QP, erro
 	}
 	s.inline = min(c.MaxInline, s.qp.MaxInline())
 	s.direct, _ = s.qp.(verbs.SourcePoster)
-	s.teller, _ = s.qp.(verbs.DeliveryTeller)
+	s.teller, _ = s.qp.(verbs.HostTeller)
 
 	for s.recvOwed = receives; s.recvOwed > 0; {
 		if err := s.postReceives(); err != nil {

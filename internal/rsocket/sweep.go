@@ -173,7 +173,7 @@ func (s *Stream) keepAlive(now time.Time) {
 			s.fail(&ConnError{syscall.ETIMEDOUT, "the peer has never said anything", nil})
 		}
 	case p.outstanding:
-		if now.Sub(p.at) >= patience && now.Sub(p.since) >= patience {
+		if now.Sub(p.at) >= patience && now.Sub(p.since) >= patience && !s.hostAnswers(ka.Idle+patience) {
 			s.fail(&ConnError{syscall.ETIMEDOUT, "the peer has not answered keepalives for " + patience.String(), nil})
 		}
 	case now.Sub(p.since) >= ka.Idle && s.canPost() && s.slots(1, lastReserve-1):
@@ -187,4 +187,14 @@ func (s *Stream) keepAlive(now time.Time) {
 		p.outstanding, p.at = true, now
 		p.id = s.postEmpty(op)
 	}
+}
+
+// hostAnswers reports whether the peer's host has been heard lately: its process may
+// stand still, and with it a device that works in its caller.
+func (s *Stream) hostAnswers(lately time.Duration) bool {
+	if s.teller == nil {
+		return false
+	}
+	silence, known := s.teller.Silence()
+	return known && silence < lately
 }

@@ -9,7 +9,10 @@
 // can take a whole batch as it lies in memory.
 package verbs
 
-import "net/netip"
+import (
+	"net/netip"
+	"time"
+)
 
 // Transport is the protocol that a device's port puts on the wire.
 type Transport uint8
@@ -196,11 +199,15 @@ type SourcePoster interface {
 	PostFrom(wr []SendWR, src []byte) (int, error)
 }
 
-// A DeliveryTeller is a QP that knows, at times, without asking the peer, that
-// the peer's host has all that was posted.
-type DeliveryTeller interface {
+// A HostTeller is a QP that knows something of the peer's host without asking the
+// peer's device, which may be one that works only as long as its process does.
+type HostTeller interface {
 	QP
 
-	// Delivered reports whether that is known.
+	// Delivered reports whether the host is known to have all that was posted.
 	Delivered() bool
+
+	// Silence is how long ago the host was last heard, be it that it confirmed
+	// something; false if that is not known.
+	Silence() (time.Duration, bool)
 }
