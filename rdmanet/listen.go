@@ -34,9 +34,9 @@ type ListenConfig struct {
 	Backlog int
 
 	// HandshakeTimeout is how long a peer may take to finish connecting once
-	// it has begun; then it is dropped. 0 means a default of 10 s. It begins
-	// with the peer's connect request: on the software NIC a TCP connection
-	// that brings none is closed after 5 s, whatever this says.
+	// it has begun, with its connect request; then it is dropped. 0 means a
+	// default of 10 s. On the software NIC a TCP connection may take as long
+	// for its connect request.
 	HandshakeTimeout time.Duration
 
 	// AcceptPlain lets the software NIC's port, which is one of TCP's, serve
@@ -55,8 +55,9 @@ type ListenConfig struct {
 	AcceptPlain bool
 
 	// Refused, if not nil, is told of each peer whose connect request did not
-	// become a connection, and why. It must not block, and may be called by
-	// several goroutines at once.
+	// become a connection, and why; on the software NIC also of each TCP
+	// connection that brought no connect request. It must not block, and may
+	// be called by several goroutines at once.
 	Refused func(peer net.Addr, err error)
 }
 

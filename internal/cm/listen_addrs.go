@@ -58,7 +58,7 @@ func (b *boundIDs) destroy() {
 func (m *Manager) bind(ctx context.Context, r *ListenRequest, addr netip.AddrPort, box *inbox) (*boundIDs, error) {
 	var first error
 	for _, plan := range plans(r.Network, addr.Addr()) {
-		b, err := m.bindPlan(ctx, plan, addr.Port(), r.Plain, box)
+		b, err := m.bindPlan(ctx, r, plan, addr.Port(), box)
 		if err == nil {
 			return b, nil
 		}
@@ -81,14 +81,14 @@ func lacksFamily(err error) bool {
 // bindPlan makes a plan's identifiers. A port that the connection manager chose
 // for the first of them may be taken in the other family, or by TCP: then it is
 // given back, and another is chosen.
-func (m *Manager) bindPlan(ctx context.Context, plan []binding, port uint16, plain bool, box *inbox) (*boundIDs, error) {
+func (m *Manager) bindPlan(ctx context.Context, r *ListenRequest, plan []binding, port uint16, box *inbox) (*boundIDs, error) {
 	for try := 1; ; try++ {
 		b := &boundIDs{}
 		var err error
 		at := port
 		for _, bd := range plan {
 			var id ID
-			if id, err = m.bindOne(ctx, bd, at, plain, box); err != nil {
+			if id, err = m.bindOne(ctx, r, bd, at, box); err != nil {
 				break
 			}
 			b.ids = append(b.ids, id)
@@ -107,7 +107,7 @@ func (m *Manager) bindPlan(ctx context.Context, plan []binding, port uint16, pla
 }
 
 // bindOne makes one identifier that listens.
-func (m *Manager) bindOne(ctx context.Context, bd binding, port uint16, plain bool, box *inbox) (ID, error) {
+func (m *Manager) bindOne(ctx context.Context, r *ListenRequest, bd binding, port uint16, box *inbox) (ID, error) {
 	addr := Addr{AddrPort: netip.AddrPortFrom(bd.ip, port)}
 	failed := func(stage Stage, call string, err error) error {
 		if ctx.Err() != nil {
@@ -124,7 +124,7 @@ func (m *Manager) bindOne(ctx context.Context, bd binding, port uint16, plain bo
 	if err = id.Bind(addr, bd.v6only); err == nil {
 		id.Handle(box.put)
 		stage, call = StageListen, callListen
-		err = listenOn(id, plain)
+		err = listenOn(id, r)
 	}
 	if !stop() && err == nil {
 		err = ctx.Err()
@@ -137,9 +137,17 @@ func (m *Manager) bindOne(ctx context.Context, bd binding, port uint16, plain bo
 	return id, nil
 }
 
-// listenOn makes an identifier listen, for all peers where it can and plain is set.
-func listenOn(id ID, plain bool) error {
-	if p, ok := id.(PlainID); ok && plain {
+// listenOn makes an identifier listen: for all peers where it can and the request
+// says so, and with the request's bounds also for those that do not send theirs.
+func listenOn(id ID, r *ListenRequest) error {
+	if b, ok := id.(RequestBounder); ok {
+		b.BoundRequests(r.HandshakeTimeout, func(peer netip.AddrPort, err error) {
+			if r.Refused != nil {
+				r.Refused(Addr{AddrPort: peer}, err)
+			}
+		})
+	}
+	if p, ok := id.(PlainID); ok && r.Plain {
 		return p.ListenPlain(kernelBacklog)
 	}
 	return id.Listen(kernelBacklog)

@@ -3,6 +3,7 @@ package cm
 import (
 	"net"
 	"net/netip"
+	"time"
 
 	"github.com/rdmanet/rdmanet/internal/verbs"
 )
@@ -95,6 +96,17 @@ type ID interface {
 	// not called any more. Events not yet handled are dropped, and requests
 	// among them destroyed.
 	Destroy() error
+}
+
+// A RequestBounder is an ID of a provider to which peers connect before they send
+// their connect request, so that some never send one.
+type RequestBounder interface {
+	ID
+
+	// BoundRequests says, before Listen, how long a peer may take for its
+	// request. refused is told of each that brings none, and why; it must not
+	// block, and is called by several goroutines, not after Destroy.
+	BoundRequests(limit time.Duration, refused func(peer netip.AddrPort, err error))
 }
 
 // A PlainID is an ID of a provider whose ports are TCP's, where anybody may

@@ -33,6 +33,7 @@ type identifier struct {
 	keep    *net.KeepAliveConfig
 
 	listener *listener
+	requests requestBound    // of the listener's peers
 	request  *connectRequest // of a ConnectRequest that has not been answered
 	qp       *queuePair
 
@@ -40,7 +41,10 @@ type identifier struct {
 	local, remote netip.AddrPort
 }
 
-var _ cm.PlainID = (*identifier)(nil)
+var (
+	_ cm.PlainID        = (*identifier)(nil)
+	_ cm.RequestBounder = (*identifier)(nil)
+)
 
 // NewID makes an identifier.
 func (n *NIC) NewID() (cm.ID, error) { return n.newIdentifier(), nil }

@@ -3,6 +3,7 @@ package iwarp
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"sync"
@@ -57,6 +58,18 @@ const (
 	// pendingGrace is how long a peer is pending undisturbed, whoever waits.
 	pendingGrace = 250 * time.Millisecond
 )
+
+// A requestBound is how long peers may take for their request, and who is told of
+// those that bring none; nil tells nobody.
+type requestBound struct {
+	limit   time.Duration
+	refused func(peer netip.AddrPort, err error)
+}
+
+// BoundRequests takes the place of Config.RequestTimeout.
+func (i *identifier) BoundRequests(limit time.Duration, refused func(netip.AddrPort, error)) {
+	i.requests = requestBound{limit, refused}
+}
 
 // Listen begins to listen. Its backlog is how many requests there may be that
 // are not decided, and as many connections without a request.
@@ -168,7 +181,7 @@ func (l *listener) admit(conn tcpConn) bool {
 		timer.Stop()
 	}
 	// Before close can see it, whose deadline must be the last.
-	err := conn.SetReadDeadline(time.Now().Add(l.id.nic.cfg.RequestTimeout))
+	err := conn.SetReadDeadline(time.Now().Add(l.requestTimeout()))
 	if l.closed || err != nil {
 		conn.Close()
 		return false
@@ -177,21 +190,56 @@ func (l *listener) admit(conn tcpConn) bool {
 	return true
 }
 
-// leave takes the connection out again, as an undecided request or not, and
-// reports false if it has been closed meanwhile.
-func (l *listener) leave(conn tcpConn, request bool) bool {
+func (l *listener) requestTimeout() time.Duration {
+	if limit := l.id.requests.limit; limit > 0 {
+		return limit
+	}
+	return l.id.nic.cfg.RequestTimeout
+}
+
+// leave takes the connection out again, as an undecided request or not. It fails
+// if the peer has had to go meanwhile, or the listener has been closed.
+func (l *listener) leave(conn tcpConn, request bool) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.closed {
+		return net.ErrClosed
+	}
 	for i := range l.pending {
 		if l.pending[i].conn == conn {
 			l.remove(i)
-			if request && !l.closed {
+			if request {
 				l.undecided++
 			}
-			return !l.closed
+			return nil
 		}
 	}
-	return false
+	return errEvicted
+}
+
+// Why a peer was not served.
+var (
+	errEvicted    = errors.New("the peer sent no connect request, with others waiting")
+	errNoRequest  = errors.New("the peer did not send its connect request in time")
+	errNothing    = errors.New("the peer closed the connection without a connect request")
+	errNotRequest = errors.New("the peer sent something that is no connect request")
+)
+
+// refuse tells of a peer that brought no request, unless the listener is closed.
+func (l *listener) refuse(conn tcpConn, err error) {
+	switch {
+	case err == net.ErrClosed:
+		return
+	case isTimeout(err):
+		err = errNoRequest
+	case err == io.EOF, errors.Is(err, syscall.ECONNRESET):
+		err = errNothing
+	case err != errEvicted:
+		err = fmt.Errorf("%w: %w", errNotRequest, err)
+	}
+	if refused := l.id.requests.refused; refused != nil {
+		refused(addrPort(conn.RemoteAddr()), err)
+	}
 }
 
 // remove takes a pending peer out. Called with mu held.
@@ -227,8 +275,12 @@ func (l *listener) serve(conn tcpConn) {
 	if err == nil && req.reject {
 		err = setupError("a request that rejects")
 	}
-	if !l.leave(conn, err == nil) || err != nil {
+	if left := l.leave(conn, err == nil); left != nil {
+		err = left
+	}
+	if err != nil {
 		conn.Close() // a peer that does not speak MPA is owed no answer
+		l.refuse(conn, err)
 		return
 	}
 	if !plain && refusal(&req) != nil {
