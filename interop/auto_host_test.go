@@ -83,7 +83,7 @@ func (h *bareHost) requireNoIDs(limit time.Duration) {
 }
 
 // autoTries is how often a child dials; the median counts.
-const autoTries = 5
+const autoTries = 3
 
 // TestAutoToHostWithoutDevice dials, from a device, a host that has none. There a
 // RoCE connect is not answered at all.
@@ -166,7 +166,7 @@ func auto(address string) error {
 			return err
 		}
 	}
-	time.Sleep(5 * time.Second)
+	time.Sleep(3 * time.Second)
 	before := descriptors()
 	for range autoTries {
 		winner, took, err := one(d.DialContext)
