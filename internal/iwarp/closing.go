@@ -173,16 +173,6 @@ func (q *queuePair) shutdown() {
 	_ = q.wire.close() // all that could be done for the peer has been
 }
 
-// Delivered reports whether all requests have been sent and the peer's TCP has
-// confirmed them. What its TCP has the peer's NIC will take, whatever becomes of
-// this end, as long as it is closed as it should be.
-func (q *queuePair) Delivered() bool {
-	t := &q.tx
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return q.started && !q.ended.Load() && !t.dead && t.sent == t.tail && q.wire.delivered()
-}
-
 // Silence asks TCP.
 func (q *queuePair) Silence() (time.Duration, bool) {
 	t := &q.tx

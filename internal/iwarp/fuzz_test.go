@@ -77,7 +77,6 @@ func (w *scriptedWire) finish() error                   { w.fin = true; return n
 func (w *scriptedWire) unsent() bool                    { return false }
 func (w *scriptedWire) acknowledged() bool              { return false }
 func (w *scriptedWire) silence() (time.Duration, bool)  { return 0, false }
-func (w *scriptedWire) delivered() bool                 { return true }
 func (w *scriptedWire) segmentSize() int                { return 1000 }
 
 func (w *scriptedWire) close() error {

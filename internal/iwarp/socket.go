@@ -40,10 +40,6 @@ type wire interface {
 	// host; false where the platform cannot tell.
 	unsent() bool
 
-	// delivered reports whether the peer's TCP has all that was written; false
-	// where the platform cannot tell.
-	delivered() bool
-
 	// silence is how long ago the peer's TCP last confirmed something, and
 	// false where the platform cannot tell.
 	silence() (time.Duration, bool)

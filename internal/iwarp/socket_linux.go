@@ -17,11 +17,6 @@ func (s *socket) unsent() bool {
 	return err == nil && n > 0
 }
 
-func (s *socket) delivered() bool {
-	n, err := unix.IoctlGetInt(s.fd, unix.SIOCOUTQ)
-	return err == nil && n == 0
-}
-
 func (s *socket) silence() (time.Duration, bool) {
 	info, err := unix.GetsockoptTCPInfo(s.fd, unix.IPPROTO_TCP, unix.TCP_INFO)
 	if err != nil {

@@ -16,7 +16,6 @@ func fileOf(conn tcpConn) (*os.File, error) {
 const recordFlag = 0
 
 func (s *socket) unsent() bool       { return false }
-func (s *socket) delivered() bool    { return false }
 func (s *socket) acknowledged() bool { return false }
 
 func (s *socket) silence() (time.Duration, bool) { return 0, false }

@@ -93,7 +93,6 @@ func (s *socket) setReadDeadline(t time.Time) error { return s.conn.SetReadDeadl
 
 func (s *socket) finish() error      { return s.conn.CloseWrite() }
 func (s *socket) unsent() bool       { return false }
-func (s *socket) delivered() bool    { return false }
 func (s *socket) acknowledged() bool { return false }
 
 func (s *socket) silence() (time.Duration, bool) { return 0, false }

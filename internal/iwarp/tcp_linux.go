@@ -222,6 +222,12 @@ func newTCPListener(l *net.TCPListener, keep net.KeepAliveConfig) (tcpListener, 
 		return nil, fmt.Errorf("duplicate listener: %w", err)
 	}
 	raw, err := file.SyscallConn()
+	if err == nil {
+		// Linux's sockets have the options of the listener that they come from.
+		if cerr := raw.Control(func(fd uintptr) { err = prepareTCP(int(fd), keep) }); err == nil {
+			err = cerr
+		}
+	}
 	if err != nil {
 		file.Close()
 		return nil, err
@@ -250,10 +256,6 @@ func (l *fileListener) accept() (tcpConn, error) {
 		return nil, err
 	case acceptErr != nil:
 		return nil, os.NewSyscallError("accept4", acceptErr)
-	}
-	if err := prepareTCP(fd, l.keep); err != nil {
-		unix.Close(fd)
-		return nil, err
 	}
 	c, err := newFileConn(os.NewFile(uintptr(fd), "tcp"), peer)
 	if err != nil {

@@ -97,8 +97,7 @@ func (s *Stream) delivered() bool {
 	return s.immediate || s.finalRead.done
 }
 
-// A finalRead is the zero-length Read that ends an iWARP connection, unless the
-// device knows without it that all has been delivered.
+// A finalRead is the zero-length Read that ends an iWARP connection.
 type finalRead struct {
 	posted, done bool
 	id           uint64
@@ -111,13 +110,6 @@ func (s *Stream) flushRead() {
 	r := &s.finalRead
 	if s.immediate || r.posted || !s.state.closed || s.ended() || s.lastWord == 0 || !s.state.discPosted && !s.over() {
 		return
-	}
-	if s.teller != nil {
-		s.unhold()
-		if s.teller.Delivered() {
-			r.posted, r.done = true, true
-			return
-		}
 	}
 	outstanding := 0
 	if s.probe.outstanding {

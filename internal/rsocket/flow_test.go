@@ -179,7 +179,7 @@ func TestFlows(t *testing.T) {
 
 func TestSendQueue(t *testing.T) {
 	var q sendQueue
-	q.init(16)
+	q.init(16, nil)
 	for i := range 4 {
 		require.False(t, q.wantsSignal(1000), i)
 		require.Equal(t, uint64(i), q.add(10))

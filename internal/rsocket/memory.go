@@ -74,6 +74,8 @@ type block struct {
 	remote   verbs.MR // the peer may write: target SGL, read ring
 	local    verbs.MR // for the device alone: write ring, messages
 	returned time.Time
+
+	ends []int64 // of the send queue, for the next stream
 }
 
 // ringOffset is where the read ring begins in the remote region, behind the

@@ -19,8 +19,12 @@ type sendQueue struct {
 	ends []int64
 }
 
-func (q *sendQueue) init(depth int) {
-	*q = sendQueue{depth: depth, ends: make([]int64, depth)}
+// init sets the queue up. ends is used if it is of the right size.
+func (q *sendQueue) init(depth int, ends []int64) {
+	if len(ends) != depth {
+		ends = make([]int64, depth)
+	}
+	*q = sendQueue{depth: depth, ends: ends}
 }
 
 // used is the number of slots taken.

@@ -163,7 +163,8 @@ func (s *Stream) build(mk func(verbs.PD, verbs.CQ, verbs.QPAttr) (verbs.QP, erro
 	s.layOut(writeRing, ctrl, inbox)
 
 	s.rx.init(c.ReadBuffer, uint16(c.RecvDepth))
-	s.sq.init(c.SendDepth)
+	s.sq.init(c.SendDepth, s.mem.ends)
+	s.mem.ends = s.sq.ends
 
 	s.cq, err = s.pool.dev.NewCQ(c.SendDepth + receives)
 	if err != nil {

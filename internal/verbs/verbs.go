@@ -204,9 +204,6 @@ type SourcePoster interface {
 type HostTeller interface {
 	QP
 
-	// Delivered reports whether the host is known to have all that was posted.
-	Delivered() bool
-
 	// Silence is how long ago the host was last heard, be it that it confirmed
 	// something; false if that is not known.
 	Silence() (time.Duration, bool)
