@@ -2,7 +2,6 @@ package iwarp
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -250,10 +249,8 @@ func (l *fileListener) accept() (tcpConn, error) {
 		}
 	})
 	switch {
-	case errors.Is(err, os.ErrClosed):
+	case err != nil: // the file is closed: it has no deadline
 		return nil, net.ErrClosed
-	case err != nil:
-		return nil, err
 	case acceptErr != nil:
 		return nil, os.NewSyscallError("accept4", acceptErr)
 	}
