@@ -82,7 +82,7 @@ func TestAutoListenerUnderLoad(t *testing.T) {
 
 func autoListenerUnderLoad(t *testing.T, dev device, plain bool) {
 	const dialers = 50
-	var refused atomic.Int64 // dials with Auto that the software NIC has won meanwhile
+	var refused atomic.Int64 // by dials with Auto, of which one of two ways is given up
 	lc := rdmanet.ListenConfig{
 		AcceptPlain: plain, ReadBuffer: smallBuffers, WriteBuffer: smallBuffers, CloseTimeout: patience,
 		HandshakeTimeout: 2 * patience,
