@@ -87,7 +87,7 @@ func (c *completionQueue) add(wc verbs.WC, quiet bool) {
 	if c.n == len(c.ring) {
 		c.overflown = true
 	} else {
-		c.ring[(c.head+c.n)%len(c.ring)] = wc
+		c.ring[wrap(c.head+c.n, len(c.ring))] = wc
 		c.n++
 	}
 	if c.armed {

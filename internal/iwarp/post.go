@@ -220,7 +220,7 @@ func (q *queuePair) PostRecv(wrs []verbs.RecvWR) (int, error) {
 		case r.n == len(r.ring):
 			return i, fmt.Errorf("the receive queue is full: %w", syscall.ENOMEM)
 		default:
-			r.ring[(r.head+r.n)%len(r.ring)] = wr
+			r.ring[wrap(r.head+r.n, len(r.ring))] = wr
 			r.n++
 		}
 	}
@@ -235,7 +235,7 @@ func (r *receiveQueue) pop() (verbs.RecvWR, bool) {
 		return verbs.RecvWR{}, false
 	}
 	wr := r.ring[r.head]
-	r.head = (r.head + 1) % len(r.ring)
+	r.head = wrap(r.head+1, len(r.ring))
 	r.n--
 	return wr, true
 }
@@ -262,7 +262,7 @@ func (q *queuePair) flushReceives(status verbs.WCStatus) {
 	defer q.cq.mu.Unlock()
 	for ; r.n > 0; r.n-- {
 		q.cq.add(verbs.WC{ID: r.ring[r.head].ID, Status: verbs.WCWRFlushErr}, false)
-		r.head = (r.head + 1) % len(r.ring)
+		r.head = wrap(r.head+1, len(r.ring))
 	}
 }
 

@@ -37,3 +37,12 @@ func (p *ringPool[T]) get(size int) []T {
 }
 
 func (p *ringPool[T]) put(ring []T) { p.of(len(ring)).Put(&ring) }
+
+// wrap is i modulo n for an i below 2·n, without a division: a connection's end
+// flushes hundreds of receives.
+func wrap(i, n int) int {
+	if i >= n {
+		return i - n
+	}
+	return i
+}
