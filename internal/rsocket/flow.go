@@ -102,12 +102,12 @@ type recvFlow struct {
 // reader does not make for small messages.
 const ringQuarters = 4
 
-// init sets up the first window, which the private data grants: the first half
-// of the ring, as C has it.
-func (f *recvFlow) init(ring int, credits uint16) {
+// init sets up the first window, which the private data grants, from the beginning
+// of the ring.
+func (f *recvFlow) init(ring, first int, credits uint16) {
 	*f = recvFlow{ring: ring, credits: credits, entry: 1 % sglEntries}
-	f.win[0], f.wins = ring/2, 1
-	f.granted = int64(ring / 2)
+	f.win[0], f.wins = first, 1
+	f.granted = int64(first)
 }
 
 // readable is how many bytes wait for the application.
@@ -145,12 +145,6 @@ func (f *recvFlow) nextWindow() (offset, n int) {
 	free := f.ring - int(f.granted-f.read)
 	quarter := f.ring / ringQuarters
 	return offset, min(free, f.ring-offset) / quarter * quarter
-}
-
-// untouched reports whether the peer has the first window alone, and has used
-// little of it: a sixteenth of the ring at most.
-func (f *recvFlow) untouched() bool {
-	return f.granted == int64(f.ring/2) && f.received <= int64(f.ring/16)
 }
 
 // grantWindow notes that a window of n bytes has been granted.

@@ -82,7 +82,7 @@ func TestSendFlowBadWindow(t *testing.T) {
 func TestRecvFlow(t *testing.T) {
 	const ring = 64 << 10
 	var f recvFlow
-	f.init(ring, 4)
+	f.init(ring, ring/2, 4)
 	off, n := f.nextWindow()
 	require.Equal(t, ring/2, off)
 	require.Equal(t, ring/2, n, "the second half, at once")
@@ -124,8 +124,9 @@ func TestFlows(t *testing.T) {
 		credits := uint16(1 + r.IntN(400))
 		var tx sendFlow
 		var rx recvFlow
-		rx.init(ring, credits)
-		tx.init(Header{Credits: credits, Data: Segment{Addr: 0, Len: ring / 2}})
+		first := ring / (1 + r.IntN(2))
+		rx.init(ring, first, credits)
+		tx.init(Header{Credits: credits, Data: Segment{Addr: 0, Len: uint32(first)}})
 		type msg struct{ addr, n int }
 		type grant struct {
 			limit uint16

@@ -14,9 +14,9 @@ const (
 	nudgeEvery = 30 * time.Millisecond
 	maxNudges  = 16
 
-	// firstGrant is how long a dialer that says nothing lets an acceptor wait
-	// that may want to speak, where its first grant waits for company.
-	firstGrant = 2 * time.Millisecond
+	// firstWord is how long a dialer that neither reads nor writes lets an
+	// acceptor wait that may want to speak, where no grant is its first word.
+	firstWord = 2 * time.Millisecond
 )
 
 // startNudging begins it. Called with mu held.
@@ -26,7 +26,7 @@ func (s *Stream) startNudging() {
 	}
 	first := nudgeEvery
 	if s.callerDriven {
-		first = firstGrant
+		first = firstWord
 	}
 	s.nudge = time.AfterFunc(first, s.sendNudge)
 }

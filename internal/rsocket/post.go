@@ -33,30 +33,22 @@ func (s *Stream) slots(n, reserve int) bool {
 // after every change that could ask for one. Called with mu held.
 func (s *Stream) flush() {
 	s.hold()
-	s.flushGrants(s.wantsCompany())
+	s.flushGrants()
 	s.flushControl()
 	s.unhold()
 }
 
-// wantsCompany reports whether the grant of the second half of the read ring
-// need not go out by itself yet. It costs a system call of each end where the
-// device works in its caller, and many connections end before they need it. So
-// it waits for data to go with, or until it is of use.
-func (s *Stream) wantsCompany() bool {
-	return s.callerDriven && s.rx.untouched() && !s.rx.wantsLimit()
-}
-
-// speak sends what wants company, because none is in sight: if nothing has been
-// sent, the acceptor of an iWARP connection waits for it. Called with mu held.
+// speak lets the acceptor of an iWARP connection speak, which waits for the dialer's
+// first word, where no grant is that. Called with mu held.
 func (s *Stream) speak() {
-	if s.callerDriven && !s.cfg.Acceptor && s.sq.posted == 0 {
-		s.flushGrants(false)
+	if s.callerDriven && !s.cfg.Acceptor && s.sq.posted == 0 && s.canPost() {
+		s.postGrant(0, 0)
 	}
 }
 
-// flushGrants sends grants, unless they are to wait for company.
-func (s *Stream) flushGrants(wait bool) {
-	for !wait && !s.state.closed && s.canPost() && s.slots(s.perMessage(), lastReserve) {
+// flushGrants sends the grants that are due.
+func (s *Stream) flushGrants() {
+	for !s.state.closed && s.canPost() && s.slots(s.perMessage(), lastReserve) {
 		offset, n := s.rx.nextWindow()
 		if n == 0 && !s.rx.wantsLimit() || s.state.peerShut {
 			break

@@ -162,7 +162,7 @@ func (s *Stream) build(mk func(verbs.PD, verbs.CQ, verbs.QPAttr) (verbs.QP, erro
 	}
 	s.layOut(writeRing, ctrl, inbox)
 
-	s.rx.init(c.ReadBuffer, uint16(c.RecvDepth))
+	s.rx.init(c.ReadBuffer, s.firstWindow(), uint16(c.RecvDepth))
 	s.sq.init(c.SendDepth, s.mem.ends)
 	s.mem.ends = s.sq.ends
 
@@ -222,8 +222,19 @@ func (s *Stream) Header() Header {
 		BigEndian: bool(s.order),
 		Credits:   uint16(s.cfg.RecvDepth),
 		SGL:       Segment{Addr: s.mem.remote.Addr(), Key: s.mem.remote.RKey(), Len: sglEntries},
-		Data:      Segment{Addr: s.readRing.addr, Key: s.readRing.key, Len: uint32(s.cfg.ReadBuffer / 2)},
+		Data:      Segment{Addr: s.readRing.addr, Key: s.readRing.key, Len: uint32(s.firstWindow())},
 	}
+}
+
+// firstWindow is how much of the read ring the private data grants: the first half,
+// as C has it, so that the second is the dialer's first message. Where each message
+// costs a system call of both ends, and the peer of a short connection never
+// needs the second half, it is all of it.
+func (s *Stream) firstWindow() int {
+	if s.callerDriven {
+		return s.cfg.ReadBuffer
+	}
+	return s.cfg.ReadBuffer / 2
 }
 
 // PrivateData is our header in wire form, to connect or accept with.

@@ -121,7 +121,7 @@ func (s *Stream) write(vec [][]byte, total int) (n int, err error) {
 			}
 		}
 		s.hold()
-		s.flushGrants(false)
+		s.flushGrants()
 		s.postData(k, own)
 		s.unhold()
 		n += k
