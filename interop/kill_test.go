@@ -131,13 +131,7 @@ func reading(t *testing.T, c *rdmanet.Conn) <-chan result {
 // writing is a Write that waits, because nothing more fits.
 func writing(t *testing.T, c *rdmanet.Conn) <-chan result {
 	t.Helper()
-	require.NoError(t, fill(c, newPattern(1, 1<<30)))
-	op := background(func() (int64, error) {
-		n, err := c.Write(make([]byte, 1<<20))
-		return int64(n), err
-	})
-	requireWaiting(t, op)
-	return op
+	return fillUntilWaiting(t, c, newPattern(1, 1<<30), 1<<20)
 }
 
 // flowing runs a transfer and returns when it is in full flow.
