@@ -27,7 +27,9 @@ type Config struct {
 
 	// Spin is how long a wait polls before it sleeps, while that mostly finds
 	// something. 0 is for the default, less for none; with GOMAXPROCS 1
-	// there is none.
+	// there is none. On a device that works in its caller, where each look
+	// is a system call and the peer may want this very processor, the
+	// default is none.
 	Spin time.Duration
 
 	// Acceptor says that this side accepted the connection.
@@ -61,10 +63,6 @@ const (
 	// defaultSpin is somewhat more than a round trip between two hosts
 	// takes, and about what going to sleep and being woken costs.
 	defaultSpin = 20 * time.Microsecond
-
-	// callerSpin is longer, since there the peer's processor does what its
-	// device does else.
-	callerSpin = 40 * time.Microsecond
 
 	// spareReceives are posted beyond those that the peer is told of, for
 	// its grants and control messages, and because receives are posted again
@@ -100,10 +98,8 @@ func (c *Config) resolve(dev verbs.DeviceInfo) error {
 	}
 	c.MaxInline = min(c.MaxInline, maxInline)
 	switch {
-	case runtime.GOMAXPROCS(0) == 1 || c.Spin < 0:
+	case runtime.GOMAXPROCS(0) == 1 || c.Spin < 0 || c.Spin == 0 && dev.CallerDriven:
 		c.Spin = 0
-	case c.Spin == 0 && dev.CallerDriven:
-		c.Spin = callerSpin
 	case c.Spin == 0:
 		c.Spin = defaultSpin
 	}

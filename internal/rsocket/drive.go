@@ -129,42 +129,21 @@ func (s *Stream) settle() bool {
 
 // A spinner decides whether a wait begins with a spin: it does while spins
 // mostly find something, and otherwise tries again now and then.
-//
-// Where a spin costs system calls, a stream begins without, since many live for a
-// request and an answer alone, and then with spins, since two ends that sleep
-// wake too late to find that spins are of use.
 type spinner struct {
 	score int // of the last spins, 0 to maxScore
 	waits int
-	rest  int // so many waits more begin without a spin in any case
 }
 
 const (
 	maxPolls = 1000 // where the clock stands still
 	maxScore = 8
 	spinTry  = 32 // of so many waits that begin without a spin, one does
-	spinRest = 4
 )
-
-// bulkMean is from which mean size of messages on a stream is bulk.
-const bulkMean = 16 << 10
-
-// noteSize takes a data message into the mean.
-func (s *Stream) noteSize(n int) { s.mean += (n - s.mean) / 4 }
-
-// bulk reports whether a spin does harm: the device would read each part of a
-// long message as it comes, in many system calls, each of which is in the way of
-// the next part.
-func (s *Stream) bulk() bool { return s.callerDriven && s.mean >= bulkMean }
 
 // run spins without mu, but polls with it, yielding to other goroutines. It
 // reports whether anything came.
 func (sp *spinner) run(s *Stream, w *waiter) bool {
-	if s.cfg.Spin == 0 || s.bulk() {
-		return false
-	}
-	if sp.rest > 0 {
-		sp.rest--
+	if s.cfg.Spin == 0 {
 		return false
 	}
 	if sp.score == 0 {

@@ -17,7 +17,7 @@ type Stream struct {
 	immediate    bool // messages travel as immediate data, not as Sends
 	inline       int  // bytes of a write that are handed over with the request
 	pieces       pieces
-	callerDriven bool               // a Poll that finds nothing costs a system call: see bulk
+	callerDriven bool               // the device works in its caller: a post costs a system call
 	direct       verbs.SourcePoster // the queue pair, if it can send from the memory of Write's caller
 	teller       verbs.HostTeller   // the queue pair, if it knows of the peer's host
 	order        endian
@@ -54,7 +54,6 @@ type Stream struct {
 	holding    bool   // and wait for others: see hold
 	own        []byte // the payload of the Write being posted, if it is not in the write ring
 	writeLeft  int    // bytes that the Write at work has still to send
-	mean       int    // bytes of data messages, both ways, a moving average
 	sincePoll  int    // messages that Writes have posted since they last polled
 	copying    bool   // a Read copies out of the read ring
 	signalNext bool   // the next request must ask for its completion
@@ -138,9 +137,6 @@ func Open(pool *Memory, mk func(verbs.PD, verbs.CQ, verbs.QPAttr) (verbs.QP, err
 	}
 	for _, w := range s.waiters() {
 		w.token = make(chan struct{}, 1)
-	}
-	if s.callerDriven {
-		s.spin = spinner{score: maxScore, rest: spinRest}
 	}
 	s.reader.done, s.writer.done, s.closer.done = readDone, writeDone, closeDone
 	if err := s.build(mk); err != nil {
