@@ -2,12 +2,17 @@
 
 package rdmacore
 
-// #cgo noescape rn_poll
-// #cgo nocallback rn_poll
-// #cgo noescape rn_arm
-// #cgo nocallback rn_arm
-// #cgo noescape rn_drain
-// #cgo nocallback rn_drain
+// #cgo noescape rn_watch_poll
+// #cgo nocallback rn_watch_poll
+// #cgo noescape rn_watch_arm
+// #cgo nocallback rn_watch_arm
+// #cgo noescape rn_watch_take
+// #cgo nocallback rn_watch_take
+// #cgo noescape rn_attach
+// #cgo nocallback rn_attach
+// #cgo noescape rn_linger
+// #cgo nocallback rn_linger
+// #include <stdlib.h>
 // #include "shim.h"
 import "C"
 
@@ -15,36 +20,43 @@ import (
 	"errors"
 	"os"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 	"unsafe"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/rdmanet/rdmanet/internal/verbs"
 )
 
 // completionQueue is an ibv_cq with a completion channel of its own.
 //
-// Wait sleeps in Go's poller. Wake ends it by a read deadline in the past, which
-// the descriptor has for no other purpose: woken says that there is one, and
-// both are changed together under mu. Whoever is in Wait takes both back, so one
-// Wake ends one Wait.
+// Wait sleeps in Go's poller, Linger in the kernel on the caller's thread. What
+// the poller watches is not the channel but an epoll set, in which the channel
+// is only while somebody waits there: an event for Linger then wakes nobody else.
+//
+// Wake ends Wait by a read deadline in the past, which the set has for no other
+// purpose, and Linger, within its bound, by a flag: woken says that there are
+// both, and all is changed together under mu. Whoever is in Wait takes them back,
+// so one Wake ends one Wait.
 type completionQueue struct {
-	dev *device
-	c   *C.struct_rn_cq
+	dev   *device
+	c     *C.struct_rn_cq
+	watch *C.struct_rn_watch
+	at    C.uintptr_t // watch, as it crosses
+	found *[C.RN_BATCH]verbs.WC
 
-	file  *os.File              // a dup of the channel's descriptor, which is libibverbs' to close
+	file  *os.File              // the epoll set
 	raw   syscall.RawConn       // of file
 	drain func(fd uintptr) bool // what Wait has raw do, made once
-
-	// For Wait alone, and for Destroy, when nobody is in Wait.
-	unacked uint  // events taken, not acknowledged
-	drained C.int // what drain has found
+	taken C.int                 // for Wait alone: what drain has found
 
 	mu    sync.Mutex
 	woken bool
 }
 
-var _ verbs.CQ = (*completionQueue)(nil)
+var _ verbs.Lingerer = (*completionQueue)(nil)
 
 // NewCQ makes a completion queue.
 func (d *device) NewCQ(depth int) (verbs.CQ, error) {
@@ -64,49 +76,92 @@ func (d *device) NewCQ(depth int) (verbs.CQ, error) {
 		}
 		return nil, err
 	}
-	var err error
-	if cq.file, cq.raw, err = pollable(int(cq.c.channel.fd), "completion channel"); err != nil {
+	if err := cq.open(); err != nil {
 		C.rn_destroy_cq(cq.c, 0)
 		d.done()
 		return nil, err
 	}
 	cq.drain = func(uintptr) bool {
-		cq.drained = C.rn_drain(cq.c)
-		return cq.drained != 0
+		cq.taken = C.rn_watch_take(cq.at)
+		return cq.taken != 0
 	}
 	return cq, nil
 }
 
-func (cq *completionQueue) Poll(wc []verbs.WC) (int, error) {
-	if len(wc) == 0 {
-		return 0, nil
+// open prepares to wait.
+func (cq *completionQueue) open() error {
+	if code := C.rn_watch(cq.c, &cq.watch); code != 0 {
+		return callError("epoll_create1", code)
 	}
-	n := C.rn_poll(cq.c, (*C.struct_rn_go_wc)(unsafe.Pointer(&wc[0])), C.int(len(wc)))
+	fd := int(cq.watch.epoll)
+	err := os.NewSyscallError("fcntl", unix.SetNonblock(fd, true))
+	if err == nil {
+		cq.file = os.NewFile(uintptr(fd), "completion channel")
+		cq.raw, err = cq.file.SyscallConn()
+	}
+	if err != nil {
+		if cq.file != nil {
+			cq.file.Close()
+		} else {
+			unix.Close(fd)
+		}
+		C.free(unsafe.Pointer(cq.watch))
+		return err
+	}
+	cq.at = C.uintptr_t(uintptr(unsafe.Pointer(cq.watch)))
+	cq.found = (*[C.RN_BATCH]verbs.WC)(unsafe.Pointer(&cq.watch.wc))
+	return nil
+}
+
+func (cq *completionQueue) Poll(wc []verbs.WC) (int, error) {
+	done := 0
+	for done < len(wc) {
+		count := min(len(wc)-done, C.RN_BATCH)
+		n, err := cq.take(wc[done:], C.rn_watch_poll(cq.at, C.int(count)))
+		if done += n; err != nil || n < count {
+			if done > 0 {
+				err = nil // a failure that lasts is seen at the next poll
+			}
+			return done, err
+		}
+	}
+	return done, nil
+}
+
+// take copies the n completions that C has found.
+func (cq *completionQueue) take(wc []verbs.WC, n C.int) (int, error) {
 	if n < 0 {
 		return 0, callError("ibv_poll_cq", -n)
 	}
-	return int(n), nil
+	return copy(wc, cq.found[:n]), nil
 }
 
 func (cq *completionQueue) Arm() error {
-	if code := C.rn_arm(cq.c); code != 0 {
+	if code := C.rn_watch_arm(cq.at); code != 0 {
 		return callError("ibv_req_notify_cq", code)
 	}
 	return nil
 }
 
+func (cq *completionQueue) Linger(wc []verbs.WC, spin, block time.Duration) (n int, slept bool, err error) {
+	n, err = cq.take(wc, C.rn_linger(cq.at, C.int(len(wc)), C.int64_t(spin), C.int64_t(block)))
+	return n, cq.watch.slept != 0, err
+}
+
 func (cq *completionQueue) Wait() error {
+	if code := C.rn_attach(cq.at); code != 0 {
+		return callError("epoll_ctl", code)
+	}
 	err := cq.raw.Read(cq.drain)
 	switch {
-	case err == nil && cq.drained > 0:
-		cq.unacked += uint(cq.drained)
+	case err == nil && cq.taken > 0:
 		return nil
 	case err == nil:
-		return callError("ibv_get_cq_event", -cq.drained)
+		return callError("ibv_get_cq_event", -cq.taken)
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		cq.mu.Lock()
 		defer cq.mu.Unlock()
-		cq.woken = false
+		cq.setWoken(false)
 		return cq.file.SetReadDeadline(time.Time{})
 	}
 	return err
@@ -115,22 +170,36 @@ func (cq *completionQueue) Wait() error {
 func (cq *completionQueue) Wake() {
 	cq.mu.Lock()
 	defer cq.mu.Unlock()
-	if !cq.woken {
-		cq.woken = true
+	if !cq.woken && cq.watch != nil {
+		cq.setWoken(true)
 		// It fails only for a closed file, on which nobody waits.
 		cq.file.SetReadDeadline(time.Unix(1, 0))
 	}
 }
 
+// setWoken is called with mu held.
+func (cq *completionQueue) setWoken(woken bool) {
+	cq.woken = woken
+	var flag int32
+	if woken {
+		flag = 1
+	}
+	atomic.StoreInt32((*int32)(unsafe.Pointer(&cq.watch.woken)), flag)
+}
+
 func (cq *completionQueue) Destroy() error {
 	// ibv_destroy_cq waits until all events taken are acknowledged. They are
 	// here, all at once, since an acknowledgement takes a lock.
-	unacked := C.uint(cq.unacked)
-	cq.unacked = 0
+	unacked := cq.watch.unacked
+	cq.watch.unacked = 0
 	if code := C.rn_destroy_cq(cq.c, unacked); code != 0 {
 		return callError("ibv_destroy_cq", code)
 	}
 	cq.file.Close()
+	cq.mu.Lock()
+	C.free(unsafe.Pointer(cq.watch))
+	cq.watch = nil
+	cq.mu.Unlock()
 	cq.dev.done()
 	return nil
 }

@@ -163,13 +163,13 @@ int rn_arm(struct rn_cq *cq)
 	return abs(cq->context->ops.req_notify_cq(cq, 0));
 }
 
-int rn_drain(struct rn_cq *cq)
+int rn_drain(struct rn_cq *cq, unsigned int most)
 {
 	struct rn_cq *from;
 	void *context;
-	int n = 0;
+	unsigned int n = 0;
 
-	for (;;) {
+	while (n < most) {
 		errno = 0;
 		if (!rn_api.ibv_get_cq_event(cq->channel, &from, &context)) {
 			n++;
@@ -178,7 +178,8 @@ int rn_drain(struct rn_cq *cq)
 		if (errno == EINTR)
 			continue;
 		if (n || errno == EAGAIN)
-			return n;
+			break;
 		return errno ? -errno : -EIO;
 	}
+	return (int)n;
 }

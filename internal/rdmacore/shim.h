@@ -205,8 +205,37 @@ uint64_t rn_post_recv(struct rn_qp *qp, const struct rn_go_recv_wr *wr, int n);
 /* Returns how many completions it has moved, or a negated errno. */
 int rn_poll(struct rn_cq *cq, struct rn_go_wc *wc, int n);
 int rn_arm(struct rn_cq *cq);
-/* Takes all events that wait in the channel; returns how many, or a negated errno. */
-int rn_drain(struct rn_cq *cq);
+/* Takes the events that wait in the channel, so many at most; returns how many, or
+ * a negated errno. */
+int rn_drain(struct rn_cq *cq, unsigned int most);
+
+/* wait.c */
+
+/* A completion queue as it is waited for. Addresses of it cross as numbers, so
+ * that cgo does not look for Go pointers behind them each time. All but woken
+ * belongs to whoever may poll or wait. */
+struct rn_watch {
+	struct rn_cq *cq;
+	int epoll;            /* the set that Go's poller watches, with the channel in it or not */
+	int attached;         /* the channel is in it */
+	unsigned int arms;    /* events that may come, at most, before the queue is armed again */
+	unsigned int unacked; /* events taken, not acknowledged */
+	int slept;            /* the last rn_linger went beyond its spin */
+	int32_t woken;        /* rn_linger is to return */
+	struct rn_go_wc wc[RN_BATCH];
+};
+
+/* The set is the caller's to close, the watch itself to free. */
+int rn_watch(struct rn_cq *cq, struct rn_watch **watch);
+/* Puts the channel into the set. */
+int rn_attach(uintptr_t watch);
+/* As rn_poll, rn_arm and rn_drain; completions go to the watch. */
+int rn_watch_poll(uintptr_t watch, int n);
+int rn_watch_arm(uintptr_t watch);
+int rn_watch_take(uintptr_t watch);
+/* Waits for completions on the calling thread: polls for spin ns, then sleeps for
+ * block ns, less than a second; either may be 0. Returns how many have come. */
+int rn_linger(uintptr_t watch, int n, int64_t spin, int64_t block);
 
 /* signal.c */
 

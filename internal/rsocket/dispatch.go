@@ -14,8 +14,12 @@ import (
 const recvID = 1 << 63
 
 // poll takes a batch of completions and acts on them. It reports whether there
-// was any. Called with mu held.
+// was any. While the driver lingers it does nothing: what comes is the driver's.
+// Called with mu held.
 func (s *Stream) poll() bool {
+	if s.lingering {
+		return false
+	}
 	n, err := s.cq.Poll(s.wc[:])
 	if err != nil {
 		s.fail(&ConnError{syscall.EIO, "poll the completion queue", err})
@@ -23,6 +27,12 @@ func (s *Stream) poll() bool {
 	if n == 0 {
 		return false
 	}
+	s.act(n)
+	return true
+}
+
+// act acts on the first n completions of wc. Called with mu held.
+func (s *Stream) act(n int) {
 	for i := range s.wc[:n] {
 		wc := &s.wc[i]
 		if wc.ID&recvID != 0 {
@@ -36,7 +46,6 @@ func (s *Stream) poll() bool {
 	}
 	s.flush()
 	s.wakeReady()
-	return true
 }
 
 // dispatchSend acts on the completion of something we sent.

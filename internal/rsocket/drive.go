@@ -92,10 +92,20 @@ func (s *Stream) await(w *waiter) {
 // drive waits for the completion queue, for everybody. Called with mu held.
 func (s *Stream) drive(w *waiter) {
 	s.driving = true
-	if !s.spin.run(s, w) {
+	if !s.beforeSleep(w) {
 		s.sleep(w)
 	}
 	s.driving = false
+}
+
+// beforeSleep is how a wait begins. It reports whether anything came. Bulk traffic
+// is better off with the wait that is slower to wake: more comes with each event,
+// and the processors are left to the device, where it is software.
+func (s *Stream) beforeSleep(w *waiter) bool {
+	if s.lingerer != nil && s.mean < bulkMean {
+		return s.linger()
+	}
+	return s.spin.run(s, w)
 }
 
 // sleep arms the queue and sleeps until an event or a Wake.
@@ -120,7 +130,7 @@ func (s *Stream) sleep(w *waiter) {
 // been polled empty: nothing more will come. It reports whether it did.
 func (s *Stream) settle() bool {
 	st := &s.state
-	if !st.disconnected || st.lost != nil {
+	if s.lingering || !st.disconnected || st.lost != nil {
 		return false
 	}
 	st.lost = &ConnError{syscall.ECONNRESET, "", st.cause}

@@ -65,11 +65,14 @@ type Stream struct {
 	nudge      *time.Timer
 	nudges     int
 
-	driving bool // one of the waiters waits for the completion queue
-	spin    spinner
-	reader  waiter
-	writer  waiter
-	closer  waiter
+	driving   bool           // one of the waiters waits for the completion queue
+	lingering bool           // and does so on its thread: wc is its own
+	lingerer  verbs.Lingerer // cq, if it is one and waits may be on a thread
+	patience  patience
+	spin      spinner
+	reader    waiter
+	writer    waiter
+	closer    waiter
 
 	ops     int           // operations under way
 	opsGone chan struct{} // closed when there is none and none will come
@@ -165,6 +168,9 @@ func (s *Stream) build(mk func(verbs.PD, verbs.CQ, verbs.QPAttr) (verbs.QP, erro
 	s.cq, err = s.pool.dev.NewCQ(c.SendDepth + receives)
 	if err != nil {
 		return fmt.Errorf("create completion queue of %d entries: %w", c.SendDepth+receives, err)
+	}
+	if s.cfg.Spin > 0 {
+		s.lingerer, _ = s.cq.(verbs.Lingerer)
 	}
 	s.qp, err = mk(s.mem.pd, s.cq, verbs.QPAttr{
 		SendDepth: c.SendDepth,

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/rdmanet/rdmanet/internal/verbs"
 )
@@ -23,7 +24,13 @@ type cq struct {
 	event  bool
 	awake  bool
 	broken error
+
+	lingering bool // somebody is in Linger
+	over      bool // whose time is over
+	timer     *time.Timer
 }
+
+var _ verbs.Lingerer = (*cq)(nil)
 
 func (c *cq) Poll(wc []verbs.WC) (int, error) {
 	if !c.polling.CompareAndSwap(false, true) {
@@ -61,6 +68,45 @@ func (c *cq) Wait() error {
 	return c.broken
 }
 
+// Linger waits for both times together.
+func (c *cq) Linger(wc []verbs.WC, spin, block time.Duration) (n int, slept bool, err error) {
+	if !c.polling.CompareAndSwap(false, true) {
+		c.dev.fabric.fault("Linger during Poll")
+	}
+	defer c.polling.Store(false)
+	if !c.waiting.CompareAndSwap(false, true) {
+		c.dev.fabric.fault("Linger during Wait")
+	}
+	defer c.waiting.Store(false)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.lingering, c.over = true, false
+	if c.timer == nil {
+		c.timer = time.AfterFunc(spin+block, c.timeOver)
+	} else {
+		c.timer.Reset(spin + block)
+	}
+	for len(c.wcs) == 0 && !c.awake && c.broken == nil && !c.over {
+		slept = block > 0
+		c.cond.Wait()
+	}
+	c.lingering = false
+	c.timer.Stop() // if it is too late, the next Linger may return early
+	if c.broken != nil {
+		return 0, slept, c.broken
+	}
+	n = copy(wc, c.wcs)
+	c.wcs = c.wcs[:copy(c.wcs, c.wcs[n:])]
+	return n, slept, nil
+}
+
+func (c *cq) timeOver() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.over = true
+	c.cond.Broadcast()
+}
+
 func (c *cq) Wake() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -90,6 +136,9 @@ func (c *cq) push(wc verbs.WC) {
 	c.wcs = append(c.wcs, wc)
 	if c.armed {
 		c.armed, c.event = false, true
+		c.cond.Broadcast()
+	}
+	if c.lingering {
 		c.cond.Broadcast()
 	}
 }

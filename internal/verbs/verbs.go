@@ -152,6 +152,23 @@ type CQ interface {
 	Destroy() error
 }
 
+// A Lingerer is a CQ that can wait on its caller's thread, which for a short wait
+// costs less than Wait: no other thread has to be woken.
+type Lingerer interface {
+	CQ
+
+	// Linger moves completions into wc as Poll does. If there are none it
+	// polls for as long as spin, and then arms the queue and sleeps in the
+	// kernel for as long as block, which is less than a second; either may be
+	// 0. Meanwhile nobody may be in Poll, Arm or Wait.
+	//
+	// It returns 0 when that time is over, or when Wake has been called since
+	// Wait last returned, which is then left for Wait to see. It may return
+	// early for no reason. A Wake during the sleep may be heeded only when
+	// that ends. slept says that the spin was not enough.
+	Linger(wc []WC, spin, block time.Duration) (n int, slept bool, err error)
+}
+
 // QPAttr asks for a reliable connected queue pair whose send and receive
 // completions go to one completion queue.
 type QPAttr struct {

@@ -145,9 +145,9 @@ func accept(o options) error {
 func dial(o options) error {
 	d := rdmanet.Dialer{Provider: rdmanet.Verbs, ReadBuffer: o.buffer, WriteBuffer: o.buffer, Timeout: 5 * time.Second}
 	var connects, closes, times []time.Duration
-	stages := map[rdmanet.Stage][]time.Duration{}
+	stages := map[string][]time.Duration{}
 	ctx := rdmanet.WithDialTrace(context.Background(), &rdmanet.DialTrace{StageDone: func(r rdmanet.DialStageResult) {
-		stages[r.Stage] = append(stages[r.Stage], r.Elapsed)
+		stages[stageName(r)] = append(stages[stageName(r)], r.Elapsed)
 	}})
 	for range o.dials {
 		start := time.Now()
@@ -166,13 +166,22 @@ func dial(o options) error {
 	}
 	fmt.Printf("median %.1f connect %.1f close %.1f\n", micros(times[1:]), micros(connects[1:]), micros(closes[1:]))
 	fmt.Print("stages")
-	for _, stage := range []rdmanet.Stage{rdmanet.StageOpen, rdmanet.StageAddr, rdmanet.StageRoute, rdmanet.StageConnect} {
+	for _, stage := range []string{"open", "addrinfo", "addr", "route", "queues", "connect"} {
 		if len(stages[stage]) > 0 {
 			fmt.Printf(" %s %.1f", stage, micros(stages[stage]))
 		}
 	}
 	fmt.Println()
 	return nil
+}
+
+// stageName is the stage by the name that the C side prints: the queues are made
+// in the connect stage.
+func stageName(r rdmanet.DialStageResult) string {
+	if r.Call == "rdma_create_qp" {
+		return "queues"
+	}
+	return string(r.Stage)
 }
 
 func micros(d []time.Duration) float64 {

@@ -90,7 +90,7 @@ func printStages(w io.Writer, items []*item) {
 			}
 			fmt.Fprintf(w, "\n%s, %s: dial %.0f µs", it.name, c.name, median(connect))
 			sep := " ("
-			for _, stage := range []string{"open", "addr", "route", "queues", "connect"} {
+			for _, stage := range []string{"open", "addrinfo", "addr", "route", "queues", "connect"} {
 				if v := c.column("stage " + stage); len(v) > 0 {
 					fmt.Fprintf(w, "%s%s %.0f", sep, stage, median(v))
 					sep = ", "
