@@ -53,7 +53,8 @@ type Dialer struct {
 
 	// ReadBuffer and WriteBuffer are the bytes of registered memory of the
 	// connection, for what the peer sends and for what Write accepts. 0 means
-	// a default of 512 KiB; other values are rounded up to multiples of
+	// a default of 512 KiB, on the software NIC 1 MiB for ReadBuffer; other
+	// values are rounded up to multiples of
 	// 16 KiB, and are 1 GiB at the most.
 	ReadBuffer, WriteBuffer int
 }
