@@ -98,16 +98,6 @@ func (s *Stream) drive(w *waiter) {
 	s.driving = false
 }
 
-// beforeSleep is how a wait begins. It reports whether anything came. Bulk traffic
-// is better off with the wait that is slower to wake: more comes with each event,
-// and the processors are left to the device, where it is software.
-func (s *Stream) beforeSleep(w *waiter) bool {
-	if s.lingerer != nil && s.mean < bulkMean {
-		return s.linger()
-	}
-	return s.spin.run(s, w)
-}
-
 // sleep arms the queue and sleeps until an event or a Wake.
 func (s *Stream) sleep(w *waiter) {
 	if err := s.cq.Arm(); err != nil {

@@ -138,6 +138,22 @@ func (p *patience) judge(took time.Duration) {
 	p.usual, p.interval = 0, firstTrial
 }
 
+// bulkMean is from which mean size of messages on a stream is bulk.
+const bulkMean = 16 << 10
+
+// noteSize takes a data message into the mean.
+func (s *Stream) noteSize(n int) { s.mean += (n - s.mean) / 4 }
+
+// beforeSleep is how a wait begins. It reports whether anything came. Bulk traffic
+// is better off with the wait that is slower to wake: more comes with each event,
+// and the processors are left to the device, where it is software.
+func (s *Stream) beforeSleep(w *waiter) bool {
+	if s.lingerer != nil && s.mean < bulkMean {
+		return s.linger()
+	}
+	return s.spin.run(s, w)
+}
+
 // lingerers is how many threads of this process linger. Half of Go's processors
 // at the most: others are left to run goroutines.
 var lingerers atomic.Int32

@@ -54,6 +54,7 @@ type Stream struct {
 	holding    bool   // and wait for others: see hold
 	own        []byte // the payload of the Write being posted, if it is not in the write ring
 	writeLeft  int    // bytes that the Write at work has still to send
+	mean       int    // bytes of data messages, both ways, a moving average
 	sincePoll  int    // messages that Writes have posted since they last polled
 	copying    bool   // a Read copies out of the read ring
 	signalNext bool   // the next request must ask for its completion
