@@ -48,9 +48,13 @@ type Config struct {
 // The defaults and bounds of Config. docs/design.md says how they were chosen.
 const (
 	defaultBuffer = 512 << 10
-	minBuffer     = 16 << 10
-	maxBuffer     = 1 << 30
-	bufferUnit    = 16 << 10 // four pages: a quarter of a ring is whole pages
+
+	// callerReadBuffer is larger, since there a message takes up to a quarter
+	// of it and costs a system call; its memory is not locked.
+	callerReadBuffer = 1 << 20
+	minBuffer        = 16 << 10
+	maxBuffer        = 1 << 30
+	bufferUnit       = 16 << 10 // four pages: a quarter of a ring is whole pages
 
 	defaultSendDepth = 256
 	defaultRecvDepth = 384
@@ -76,6 +80,9 @@ const (
 
 // resolve fills in the defaults and fits the result to a device.
 func (c *Config) resolve(dev verbs.DeviceInfo) error {
+	if c.ReadBuffer <= 0 && dev.CallerDriven {
+		c.ReadBuffer = callerReadBuffer
+	}
 	c.ReadBuffer = fitBuffer(c.ReadBuffer)
 	c.WriteBuffer = fitBuffer(c.WriteBuffer)
 	limit := maxDepth

@@ -20,7 +20,7 @@ func TestHostile(t *testing.T) {
 	window := uint32(defaultBuffer / 2)
 	// announce sends data, but writes no more of it than fits into the region.
 	announce := func(r *rawPeer, at, n int) {
-		fits := min(n, defaultBuffer-at)
+		fits := min(n, max(defaultBuffer, int(r.us.Data.Len))-at)
 		r.message(newMessage(msgData, uint32(n)), make([]byte, fits), r.us.Data.Addr+uint64(at), r.us.Data.Key)
 	}
 	tests := []struct {
