@@ -193,6 +193,9 @@ func (f counting) Write(b []byte) (int, error) {
 func TestStoppedPeerGoesOn(t *testing.T) { eachPairing(t, testStoppedPeerGoesOn) }
 
 func testStoppedPeerGoesOn(t *testing.T, dev device) {
+	if p := pairingOf(t); p.ours == rdmanet.Verbs && p.peers == rdmanet.Software {
+		t.Skip("a software NIC stands still with its process, and a device cannot ask TCP whether its host is there")
+	}
 	stopped := sized(5*time.Second, 8*time.Second, time.Minute)
 	d := rdmanet.Dialer{KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: time.Second, Interval: time.Second, Count: 2}}
 	for _, weDial := range []bool{true, false} {
