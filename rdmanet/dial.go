@@ -2,6 +2,7 @@ package rdmanet
 
 import (
 	"context"
+	"errors"
 	"net"
 	"time"
 
@@ -148,11 +149,18 @@ func (d *Dialer) dial(ctx context.Context, network, address string) (net.Conn, e
 	}
 	if d.Fallback != nil {
 		runners = append(runners, runner{"fallback", func(ctx context.Context) (net.Conn, error) {
-			return d.Fallback(ctx, plainNetwork(network), address)
+			c, err := d.Fallback(ctx, plainNetwork(network), address)
+			if c == nil && err == nil {
+				err = errNoFallbackConn
+			}
+			return c, err
 		}})
 	}
 	return race(ctx, d.FallbackDelay, runners)
 }
+
+// errNoFallbackConn is the error of a Fallback that forgets to have one.
+var errNoFallbackConn = errors.New("Dialer.Fallback returned neither a connection nor an error")
 
 // dialProvider dials with one provider.
 func dialProvider(ctx context.Context, p Provider, r cm.DialRequest) (net.Conn, error) {

@@ -22,6 +22,11 @@ func (s *socket) silence() (time.Duration, bool) {
 	if err != nil {
 		return 0, false
 	}
+	if info.Unacked == 0 && info.Probes == 0 && s.unsent() {
+		// The peer's window is closed, and the last probe of it was answered. The
+		// next may be long in coming: each waits twice as long as the one before.
+		return 0, true
+	}
 	return time.Duration(info.Last_ack_recv) * time.Millisecond, true
 }
 
