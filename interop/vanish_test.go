@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"strings"
 	"syscall"
 	"testing"
@@ -57,6 +58,9 @@ func TestVanish(t *testing.T) {
 				}
 				keep, patience = net.KeepAliveConfig{}, defaultPatience
 			}
+			if tc.name == "link down" && dev.kind() == "rxe" && linux(t, "6.1.") {
+				t.Skip("rxe of Linux 6.1, while it sends, can keep its interface from being taken down")
+			}
 			w := newWire(t, dev)
 			var survivors []*survivor
 			for _, state := range []string{"read", "write", "both", "send"} {
@@ -74,6 +78,14 @@ func TestVanish(t *testing.T) {
 			}
 		})
 	}
+}
+
+// linux reports whether the kernel's release begins so.
+func linux(t *testing.T, release string) bool {
+	t.Helper()
+	b, err := os.ReadFile("/proc/sys/kernel/osrelease")
+	require.NoError(t, err)
+	return strings.HasPrefix(string(b), release)
 }
 
 // A survivor is the process at the near end of the wire.
