@@ -44,7 +44,8 @@ type ListenConfig struct {
 	// whose first bytes are no beginning of an MPA connect request (RFC 5044) as
 	// the *net.TCPConn that it is, with all of these bytes still to be read.
 	// This is for protocols in which the client speaks first, such as HTTP and
-	// TLS: a peer that says nothing is closed after HandshakeTimeout, or sooner
+	// TLS: a peer that says nothing, or a part of an MPA key and nothing more, is
+	// closed after HandshakeTimeout, or sooner
 	// when there are more than 1,024 of them. A peer that ends before it has said
 	// anything is nothing that Accept returns.
 	//
