@@ -22,6 +22,7 @@ type Conn struct {
 	info         Info
 	closeTimeout time.Duration
 	closed       atomic.Bool
+	light        bool // what is below takes no time to go
 }
 
 var _ net.Conn = (*Conn)(nil)
@@ -36,6 +37,7 @@ func newConn(c *cm.Connection) *Conn {
 		remote:       addrOf(c.Remote.AddrPort),
 		info:         e.info,
 		closeTimeout: e.cfg.closeTimeout,
+		light:        e.info.Provider == Software,
 	}
 	if conn.closeTimeout <= 0 {
 		conn.closeTimeout = defaultCloseTimeout
@@ -104,15 +106,17 @@ func (c *Conn) Close() error {
 	}
 	deadline := time.Now().Add(c.closeTimeout)
 	err := c.stream.Close(c.closeTimeout)
+	if c.light && err == nil {
+		c.tearDown()
+		return nil
+	}
 	torn := make(chan struct{})
 	go func() {
 		defer close(torn)
 		if errors.Is(err, rsocket.ErrNotDelivered) {
 			c.stream.Linger(lingerTimeout)
 		}
-		c.cm.Disconnect() // fails where the peer was first, and then is not needed
-		c.stream.Release()
-		c.cm.Destroy()
+		c.tearDown()
 	}()
 	timer := time.NewTimer(time.Until(deadline))
 	defer timer.Stop()
@@ -121,6 +125,13 @@ func (c *Conn) Close() error {
 	case <-timer.C: // the rest happens behind the caller
 	}
 	return c.wrap(opClose, err)
+}
+
+// tearDown takes the connection down to nothing. A kernel may let it wait.
+func (c *Conn) tearDown() {
+	c.cm.Disconnect() // fails where the peer was first, and then is not needed
+	c.stream.Release()
+	c.cm.Destroy()
 }
 
 // LocalAddr returns this end's address, a *Addr.

@@ -50,6 +50,8 @@ type Dialer struct {
 	// (&net.Dialer{}).DialContext, for peers that speak no RDMA at all. It
 	// gets the address as it was given, and the network as package net calls
 	// it ("tcp" for "rdma"). A connection that it makes is returned as it is.
+	// It may run in a goroutine of its own, where a panic of its ends the
+	// program.
 	Fallback func(ctx context.Context, network, address string) (net.Conn, error)
 
 	// ReadBuffer and WriteBuffer are the bytes of registered memory of the

@@ -53,7 +53,13 @@ func (l *Listener) dispatch() {
 		}
 		switch ev.Type {
 		case ConnectRequest:
-			l.admitOrRefuse(ev)
+			if !l.begin(ev) {
+				// The dispatcher itself refuses: the requests behind
+				// this one wait in the inbox as bare identifiers.
+				h := l.newHandshake(ev)
+				h.full = true
+				h.serve()
+			}
 		case DeviceRemoval:
 			// A listener on all addresses serves the devices that are
 			// left, and those that come.
@@ -65,29 +71,30 @@ func (l *Listener) dispatch() {
 	l.shutdown()
 }
 
-// admitOrRefuse starts a request's goroutine. It runs in the dispatcher.
-func (l *Listener) admitOrRefuse(request Event) {
-	h := l.newHandshake(request)
+// event is the handler of the listener's identifiers. A request is begun where it comes
+// in; what else there is, is the dispatcher's.
+func (l *Listener) event(ev Event) {
+	if ev.Type != ConnectRequest || !l.begin(ev) {
+		l.inbox.put(ev)
+	}
+}
+
+// begin has a goroutine serve a request, or refuse it; it reports false if there are
+// too many even for that.
+func (l *Listener) begin(request Event) bool {
 	serving := int(l.serving.Add(1))
-	l.wg.Add(1)
-	run := func() {
-		defer l.wg.Done()
+	limit := l.r.Backlog + maxWaiting
+	if serving > limit+maxRefusing {
+		l.serving.Add(-1)
+		return false
+	}
+	h := l.newHandshake(request)
+	h.full = serving > limit
+	l.wg.Go(func() {
 		defer l.serving.Add(-1)
 		h.serve()
-	}
-	limit := l.r.Backlog + maxWaiting
-	switch {
-	case serving <= limit:
-		go run()
-	case serving <= limit+maxRefusing:
-		h.full = true
-		go run()
-	default:
-		// The dispatcher itself refuses: the requests behind this one
-		// wait in the inbox as bare identifiers.
-		h.full = true
-		run()
-	}
+	})
+	return true
 }
 
 // admit waits for a slot.

@@ -42,11 +42,15 @@ func (a *attempt) connect(known AddrInfo) error {
 
 // request sends the connect request.
 func (a *attempt) request(param ConnParam) error {
+	connect := a.id.Connect
+	if w, ok := a.id.(ConnectWaiter); ok {
+		connect = w.ConnectWait
+	}
 	if !isIWARP(a.id) {
-		return a.id.Connect(param)
+		return connect(param)
 	}
 	returned := a.settling.begin()
-	err := a.id.Connect(param)
+	err := connect(param)
 	returned(err)
 	return err
 }

@@ -150,6 +150,9 @@ func (m *Manager) newListener(r ListenRequest, bound *boundIDs, box *inbox) *Lis
 		broken:   make(chan struct{}),
 	}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
+	for _, id := range l.ids {
+		id.Handle(l.event)
+	}
 	go l.dispatch()
 	return l
 }

@@ -98,6 +98,17 @@ type ID interface {
 	Destroy() error
 }
 
+// A ConnectWaiter is an ID whose connect stage can also run in its caller: the whole of
+// it happens on this side of a kernel, so a goroutine of its own would only be one
+// more to be woken.
+type ConnectWaiter interface {
+	ID
+
+	// ConnectWait is Connect, but returns when the event that answers it has
+	// been delivered.
+	ConnectWait(p ConnParam) error
+}
+
 // A RequestBounder is an ID of a provider to which peers connect before they send
 // their connect request, so that some never send one.
 type RequestBounder interface {

@@ -28,19 +28,33 @@ import (
 // The time of TCP is the kernel's, minutes: the caller has a timer of its own,
 // and Interrupt.
 func (i *identifier) Connect(p cm.ConnParam) error {
+	req, err := i.connectRequest(&p)
+	if err == nil {
+		i.work.Go(func() { i.connectAndTell(&req, &p) })
+	}
+	return err
+}
+
+// ConnectWait is Connect, but returns when the event has been delivered.
+func (i *identifier) ConnectWait(p cm.ConnParam) error {
+	req, err := i.connectRequest(&p)
+	if err == nil {
+		i.connectAndTell(&req, &p)
+	}
+	return err
+}
+
+func (i *identifier) connectRequest(p *cm.ConnParam) (setupFrame, error) {
 	if i.qp == nil || !i.RemoteAddr().IsValid() {
-		return fmt.Errorf("the identifier has no queue pair or no address: %w", syscall.EINVAL)
+		return setupFrame{}, fmt.Errorf("the identifier has no queue pair or no address: %w", syscall.EINVAL)
 	}
-	req, err := request(&i.nic.cfg, &p)
-	if err != nil {
-		return err
+	return request(&i.nic.cfg, p)
+}
+
+func (i *identifier) connectAndTell(req *setupFrame, p *cm.ConnParam) {
+	if ev := i.connect(req, p); ev.Type != cm.None {
+		i.Deliver(ev)
 	}
-	i.work.Go(func() {
-		if ev := i.connect(&req, &p); ev.Type != cm.None {
-			i.Deliver(ev)
-		}
-	})
-	return nil
 }
 
 // connect returns the event by which it failed; that of success has been

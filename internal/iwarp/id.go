@@ -43,6 +43,7 @@ type identifier struct {
 
 var (
 	_ cm.PlainID        = (*identifier)(nil)
+	_ cm.ConnectWaiter  = (*identifier)(nil)
 	_ cm.RequestBounder = (*identifier)(nil)
 )
 

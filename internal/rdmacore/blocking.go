@@ -49,24 +49,56 @@ func (b *interruptible) here(call func() int) int {
 	return call()
 }
 
-// apart makes a call, which may well block, on a thread of its own that ends
-// with it: the goroutine does not unlock itself from its thread. Otherwise every
-// call that has ever blocked at the same time as others would leave a thread
-// behind in Go's runtime, which keeps what it has once started.
+// apart makes a call, which may well block, on a thread apart, which ends when it
+// has had nothing more to do for a while: its goroutine does not unlock itself from
+// it. Otherwise every call that has ever blocked at the same time as others would
+// leave a thread behind in Go's runtime, which keeps what it has once started.
 func (b *interruptible) apart(call func() int) int {
-	done := make(chan int, 1)
-	go func() {
-		runtime.LockOSThread()
-		C.rn_unblock_signal()
-		if !b.enter() {
-			done <- int(syscall.EINTR)
+	job := blockingCall{b, call, make(chan int, 1)}
+	select {
+	case idleThreads <- job:
+	default:
+		go job.thread()
+	}
+	return <-job.done
+}
+
+// A blockingCall is a call on its way to a thread apart.
+type blockingCall struct {
+	b    *interruptible
+	call func() int
+	done chan int
+}
+
+// idleThreads is where threads apart wait for their next call.
+var idleThreads = make(chan blockingCall)
+
+// threadGrace is how long they do.
+const threadGrace = 100 * time.Millisecond
+
+// thread makes calls, first this one.
+func (job blockingCall) thread() {
+	runtime.LockOSThread()
+	C.rn_unblock_signal()
+	idle := time.NewTimer(threadGrace)
+	defer idle.Stop()
+	for {
+		job.done <- job.make()
+		idle.Reset(threadGrace)
+		select {
+		case job = <-idleThreads:
+		case <-idle.C:
 			return
 		}
-		code := call()
-		b.leave()
-		done <- code
-	}()
-	return <-done
+	}
+}
+
+func (job blockingCall) make() int {
+	if !job.b.enter() {
+		return int(syscall.EINTR)
+	}
+	defer job.b.leave()
+	return job.call()
 }
 
 func (b *interruptible) enter() bool {

@@ -12,7 +12,8 @@ package rdmacore
 // #cgo nocallback rn_attach
 // #cgo noescape rn_linger
 // #cgo nocallback rn_linger
-// #include <stdlib.h>
+// #cgo noescape rn_wake
+// #cgo nocallback rn_wake
 // #include "shim.h"
 import "C"
 
@@ -30,19 +31,22 @@ import (
 	"github.com/rdmanet/rdmanet/internal/verbs"
 )
 
-// completionQueue is an ibv_cq with a completion channel of its own.
+// completionQueue is an ibv_cq with a completion channel of its own, and on iWARP a
+// second one with that channel, for sends: there Writes ask for completions that
+// mostly nobody waits for, and a queue of their own need not be armed.
 //
 // Wait sleeps in Go's poller, Linger in the kernel on the caller's thread. What
 // the poller watches is not the channel but an epoll set, in which the channel
 // is only while somebody waits there: an event for Linger then wakes nobody else.
 //
 // Wake ends Wait by a read deadline in the past, which the set has for no other
-// purpose, and Linger, within its bound, by a flag: woken says that there are
-// both, and all is changed together under mu. Whoever is in Wait takes them back,
-// so one Wake ends one Wait.
+// purpose, and Linger by a flag and, where it sleeps, an eventfd: woken says that
+// there are deadline and flag, and both are changed together under mu. Whoever is in
+// Wait takes them back, so one Wake ends one Wait.
 type completionQueue struct {
 	dev   *device
 	c     *C.struct_rn_cq
+	sends *C.struct_rn_cq // or nil
 	watch *C.struct_rn_watch
 	at    C.uintptr_t // watch, as it crosses
 	found *[C.RN_BATCH]verbs.WC
@@ -56,7 +60,10 @@ type completionQueue struct {
 	woken bool
 }
 
-var _ verbs.Lingerer = (*completionQueue)(nil)
+var (
+	_ verbs.Lingerer  = (*completionQueue)(nil)
+	_ verbs.SendMuter = (*completionQueue)(nil)
+)
 
 // NewCQ makes a completion queue.
 func (d *device) NewCQ(depth int) (verbs.CQ, error) {
@@ -65,19 +72,25 @@ func (d *device) NewCQ(depth int) (verbs.CQ, error) {
 		return nil, err
 	}
 	cq := &completionQueue{dev: d}
-	if code := C.rn_create_cq(d.c, C.int(depth), &cq.c); code != 0 {
-		d.done()
-		err := &Error{Call: call, Code: int(code)}
-		if code == C.RN_SILENT {
-			// libsiw forgets to say why; what the kernel has refused
-			// it is memory
-			err.Code = int(syscall.ENOMEM)
-			err.Hint = "the device gives no more completion queues, or none this deep"
-		}
-		return nil, err
+	code := C.rn_create_cq(d.c, C.int(depth), &cq.c)
+	if code == 0 && d.info.Transport == verbs.IWARP {
+		code = C.rn_create_sends_cq(cq.c, C.int(depth), &cq.sends)
 	}
-	if err := cq.open(); err != nil {
-		C.rn_destroy_cq(cq.c, 0)
+	var err error
+	switch code {
+	case 0:
+		err = cq.open()
+	case C.RN_SILENT:
+		// libsiw forgets to say why; what the kernel has refused it is
+		// memory
+		err = &Error{Call: call, Code: int(syscall.ENOMEM), Hint: "the device gives no more completion queues, or none this deep"}
+	default:
+		err = &Error{Call: call, Code: int(code)}
+	}
+	if err != nil {
+		if cq.c != nil {
+			C.rn_destroy_cq(cq.c, 0, cq.sends, 0)
+		}
 		d.done()
 		return nil, err
 	}
@@ -90,7 +103,7 @@ func (d *device) NewCQ(depth int) (verbs.CQ, error) {
 
 // open prepares to wait.
 func (cq *completionQueue) open() error {
-	if code := C.rn_watch(cq.c, &cq.watch); code != 0 {
+	if code := C.rn_watch(cq.c, cq.sends, &cq.watch); code != 0 {
 		return callError("epoll_create1", code)
 	}
 	fd := int(cq.watch.epoll)
@@ -105,7 +118,7 @@ func (cq *completionQueue) open() error {
 		} else {
 			unix.Close(fd)
 		}
-		C.free(unsafe.Pointer(cq.watch))
+		C.rn_unwatch(cq.watch)
 		return err
 	}
 	cq.at = C.uintptr_t(uintptr(unsafe.Pointer(cq.watch)))
@@ -161,7 +174,8 @@ func (cq *completionQueue) Wait() error {
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		cq.mu.Lock()
 		defer cq.mu.Unlock()
-		cq.setWoken(false)
+		cq.woken = false
+		atomic.StoreInt32((*int32)(unsafe.Pointer(&cq.watch.woken)), 0)
 		return cq.file.SetReadDeadline(time.Time{})
 	}
 	return err
@@ -171,33 +185,28 @@ func (cq *completionQueue) Wake() {
 	cq.mu.Lock()
 	defer cq.mu.Unlock()
 	if !cq.woken && cq.watch != nil {
-		cq.setWoken(true)
+		cq.woken = true
 		// It fails only for a closed file, on which nobody waits.
 		cq.file.SetReadDeadline(time.Unix(1, 0))
+		C.rn_wake(cq.watch)
 	}
 }
 
-// setWoken is called with mu held.
-func (cq *completionQueue) setWoken(woken bool) {
-	cq.woken = woken
-	var flag int32
-	if woken {
-		flag = 1
-	}
-	atomic.StoreInt32((*int32)(unsafe.Pointer(&cq.watch.woken)), flag)
+func (cq *completionQueue) MuteSends(muted bool) {
+	cq.watch.muted = cBool(muted && cq.sends != nil)
 }
 
 func (cq *completionQueue) Destroy() error {
 	// ibv_destroy_cq waits until all events taken are acknowledged. They are
 	// here, all at once, since an acknowledgement takes a lock.
-	unacked := cq.watch.unacked
-	cq.watch.unacked = 0
-	if code := C.rn_destroy_cq(cq.c, unacked); code != 0 {
+	unacked, ofSends := cq.watch.unacked, cq.watch.unacked_sends
+	cq.watch.unacked, cq.watch.unacked_sends = 0, 0
+	if code := C.rn_destroy_cq(cq.c, unacked, cq.sends, ofSends); code != 0 {
 		return callError("ibv_destroy_cq", code)
 	}
 	cq.file.Close()
 	cq.mu.Lock()
-	C.free(unsafe.Pointer(cq.watch))
+	C.rn_unwatch(cq.watch)
 	cq.watch = nil
 	cq.mu.Unlock()
 	cq.dev.done()

@@ -163,7 +163,7 @@ int rn_arm(struct rn_cq *cq)
 	return abs(cq->context->ops.req_notify_cq(cq, 0));
 }
 
-int rn_drain(struct rn_cq *cq, unsigned int most)
+int rn_drain(struct rn_cq *cq, unsigned int most, unsigned int *own, unsigned int *others)
 {
 	struct rn_cq *from;
 	void *context;
@@ -172,6 +172,7 @@ int rn_drain(struct rn_cq *cq, unsigned int most)
 	while (n < most) {
 		errno = 0;
 		if (!rn_api.ibv_get_cq_event(cq->channel, &from, &context)) {
+			++*(from == cq ? own : others);
 			n++;
 			continue;
 		}

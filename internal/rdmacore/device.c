@@ -140,14 +140,28 @@ fail:
 	return code;
 }
 
-int rn_destroy_cq(struct rn_cq *cq, unsigned int unacked)
+int rn_create_sends_cq(struct rn_cq *cq, int depth, struct rn_cq **sends)
 {
-	struct rn_comp_channel *channel = cq->channel;
-	int code;
+	errno = 0;
+	*sends = rn_api.ibv_create_cq(cq->context, depth, NULL, cq->channel, 0);
+	return *sends ? 0 : silent_or(errno);
+}
 
+static int destroy_queue(struct rn_cq *cq, unsigned int unacked)
+{
 	if (unacked)
 		rn_api.ibv_ack_cq_events(cq, unacked);
-	code = rn_api.ibv_destroy_cq(cq);
+	return rn_api.ibv_destroy_cq(cq);
+}
+
+int rn_destroy_cq(struct rn_cq *cq, unsigned int unacked, struct rn_cq *sends, unsigned int unacked_sends)
+{
+	struct rn_comp_channel *channel = cq->channel;
+	int code = sends ? destroy_queue(sends, unacked_sends) : 0;
+
+	if (code)
+		return code;
+	code = destroy_queue(cq, unacked);
 	if (code)
 		return code;
 	return rn_api.ibv_destroy_comp_channel(channel);
@@ -163,11 +177,11 @@ void rn_destroy_guard_cq(struct rn_cq *cq)
 	rn_api.ibv_destroy_cq(cq);
 }
 
-int rn_create_qp(struct rn_cm_id *id, struct rn_pd *pd, struct rn_cq *cq, struct rn_qp_ask *ask,
-		 struct rn_qp **qp)
+int rn_create_qp(struct rn_cm_id *id, struct rn_pd *pd, struct rn_cq *cq, struct rn_cq *sends,
+		 struct rn_qp_ask *ask, struct rn_qp **qp)
 {
 	struct rn_qp_init_attr attr = {
-		.send_cq = cq,
+		.send_cq = sends ? sends : cq,
 		.recv_cq = cq,
 		.cap = {
 			.max_send_wr = (uint32_t)ask->send_depth,

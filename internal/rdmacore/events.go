@@ -17,7 +17,8 @@ import (
 )
 
 // A channel is an event channel and the goroutine that reads it. One lives while
-// there are identifiers: the first makes it, the last ends it.
+// there are identifiers, and for channelGrace behind the last, since a program that
+// dials again and again would make one for each dial.
 //
 // Three things meet here, an event, a table of numbers, and an identifier that
 // is destroyed. Why they do not collide:
@@ -36,13 +37,26 @@ import (
 //     number there, so that no event of its own can go to the listener. If the
 //     request is dropped, whoever drops it destroys the identifier.
 //   - The channel in C is freed by the reader when its descriptor has been
-//     closed, which the last identifier does after rdma_destroy_id has returned.
+//     closed, which endChannel does some time after rdma_destroy_id has returned
+//     for the last identifier.
 type channel struct {
 	p    *provider
 	c    *C.struct_rn_event_channel
 	file *os.File        // a dup of the channel's descriptor, which is librdmacm's to close
 	raw  syscall.RawConn // of file
 	ev   C.struct_rn_event
+}
+
+const channelGrace = 100 * time.Millisecond
+
+// endChannel ends the channel, if there is still no identifier.
+func (p *provider) endChannel() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.live == 0 && p.channel != nil {
+		p.channel.file.Close()
+		p.channel = nil
+	}
 }
 
 // newChannel makes a channel and starts its reader.

@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"sync/atomic"
 	"syscall"
+	"time"
 	"unsafe"
 
 	"github.com/rdmanet/rdmanet/internal/cm"
@@ -52,6 +53,10 @@ func (p *provider) NewID() (cm.ID, error) {
 	handle := p.newHandle()
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.idle != nil {
+		p.idle.Stop()
+		p.idle = nil
+	}
 	if p.channel == nil {
 		ch, err := newChannel(p)
 		if err != nil {
@@ -73,13 +78,12 @@ func (p *provider) NewID() (cm.ID, error) {
 	return id, nil
 }
 
-// forget counts an identifier out, and ends the channel with the last. p.mu is
+// forget counts an identifier out, and lets the channel end with the last. p.mu is
 // held.
 func (p *provider) forget() {
 	p.live--
 	if p.live == 0 {
-		p.channel.file.Close()
-		p.channel = nil
+		p.idle = time.AfterFunc(channelGrace, p.endChannel)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
+	"time"
 	"unsafe"
 
 	"github.com/rdmanet/rdmanet/internal/cm"
@@ -34,8 +35,9 @@ type provider struct {
 	qpMu, qpTurn sync.Mutex
 
 	mu      sync.Mutex
-	channel *channel // nil while there are no identifiers
-	live    int      // identifiers that librdmacm has
+	channel *channel    // nil while nobody needs one
+	live    int         // identifiers that librdmacm has
+	idle    *time.Timer // ends the channel, while there is no identifier
 	ids     map[uintptr]*identifier
 	handles uintptr // the last one given out
 

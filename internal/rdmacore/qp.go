@@ -65,7 +65,7 @@ func (id *identifier) CreateQP(pd verbs.PD, cq verbs.CQ, attr verbs.QPAttr) (ver
 
 func (id *identifier) createQP(pd *protectionDomain, cq *completionQueue, ask *C.struct_rn_qp_ask, qp *queuePair) C.int {
 	defer id.p.lockQP()()
-	return C.rn_create_qp(id.c, pd.c, cq.c, ask, &qp.c)
+	return C.rn_create_qp(id.c, pd.c, cq.c, cq.sends, ask, &qp.c)
 }
 
 // lockQP keeps events from being read until the function that it returns is

@@ -124,7 +124,10 @@ int rn_reg_mr(struct rn_pd *pd, void *addr, size_t len, int access, struct rn_mr
 int rn_dereg_mr(struct rn_mr *mr);
 
 int rn_create_cq(struct rn_context *verbs, int depth, struct rn_cq **cq);
-int rn_destroy_cq(struct rn_cq *cq, unsigned int unacked);
+/* A further completion queue, with the channel of cq. */
+int rn_create_sends_cq(struct rn_cq *cq, int depth, struct rn_cq **sends);
+/* Destroys both, of which sends may be NULL. */
+int rn_destroy_cq(struct rn_cq *cq, unsigned int unacked, struct rn_cq *sends, unsigned int unacked_sends);
 /* A completion queue without a channel, that nobody uses; NULL if there is none to be had. */
 struct rn_cq *rn_guard_cq(struct rn_context *verbs, int depth);
 void rn_destroy_guard_cq(struct rn_cq *cq);
@@ -137,8 +140,9 @@ struct rn_qp_ask {
 	int signal_all;
 };
 
-int rn_create_qp(struct rn_cm_id *id, struct rn_pd *pd, struct rn_cq *cq, struct rn_qp_ask *ask,
-		 struct rn_qp **qp);
+/* sends may be NULL: then their completions go to cq, too. */
+int rn_create_qp(struct rn_cm_id *id, struct rn_pd *pd, struct rn_cq *cq, struct rn_cq *sends,
+		 struct rn_qp_ask *ask, struct rn_qp **qp);
 /* Takes the queue pair away from its identifier, which then no longer touches it. */
 void rn_detach_qp(struct rn_cm_id *id);
 int rn_destroy_qp(struct rn_qp *qp);
@@ -205,34 +209,45 @@ uint64_t rn_post_recv(struct rn_qp *qp, const struct rn_go_recv_wr *wr, int n);
 /* Returns how many completions it has moved, or a negated errno. */
 int rn_poll(struct rn_cq *cq, struct rn_go_wc *wc, int n);
 int rn_arm(struct rn_cq *cq);
-/* Takes the events that wait in the channel, so many at most; returns how many, or
- * a negated errno. */
-int rn_drain(struct rn_cq *cq, unsigned int most);
+/* Takes the events that wait in the channel of cq, so many at most, and counts those of
+ * cq and those of others; returns how many, or a negated errno. */
+int rn_drain(struct rn_cq *cq, unsigned int most, unsigned int *own, unsigned int *others);
 
 /* wait.c */
 
-/* A completion queue as it is waited for. Addresses of it cross as numbers, so
- * that cgo does not look for Go pointers behind them each time. All but woken
- * belongs to whoever may poll or wait. */
+/* A completion queue, or one for receives and one for sends, as it is waited for.
+ * Addresses of it cross as numbers, so that cgo does not look for Go pointers behind
+ * them each time. All but woken belongs to whoever may poll or wait. */
 struct rn_watch {
 	struct rn_cq *cq;
+	struct rn_cq *sends;  /* or NULL: theirs go to cq, too */
+	int muted;            /* completions in sends wake nobody */
 	int epoll;            /* the set that Go's poller watches, with the channel in it or not */
 	int attached;         /* the channel is in it */
-	unsigned int arms;    /* events that may come, at most, before the queue is armed again */
-	unsigned int unacked; /* events taken, not acknowledged */
-	int slept;            /* the last rn_linger went beyond its spin */
-	int32_t woken;        /* rn_linger is to return */
+	unsigned int arms;    /* events that may come, at most, before a queue is armed again */
+	unsigned int unacked; /* events of cq taken, not acknowledged */
+	unsigned int unacked_sends;
+	int slept;       /* the last rn_linger went beyond its spin */
+	int32_t woken;   /* rn_linger is to return */
+	int32_t asleep;  /* it sleeps, or is about to: a write to waker ends that */
+	int waker;       /* an eventfd, -1 before the first sleep */
 	struct rn_go_wc wc[RN_BATCH];
 };
 
-/* The set is the caller's to close, the watch itself to free. */
-int rn_watch(struct rn_cq *cq, struct rn_watch **watch);
+/* rn_unwatch closes what the watch has of its own; not the set, which is the caller's
+ * to close. */
+int rn_watch(struct rn_cq *cq, struct rn_cq *sends, struct rn_watch **watch);
+void rn_unwatch(struct rn_watch *watch);
 /* Puts the channel into the set. */
 int rn_attach(uintptr_t watch);
-/* As rn_poll, rn_arm and rn_drain; completions go to the watch. */
+/* Returns how many completions, at most n, it has moved to the watch, or a negated
+ * errno. */
 int rn_watch_poll(uintptr_t watch, int n);
 int rn_watch_arm(uintptr_t watch);
+/* Takes the events that wait in the channel; returns how many, or a negated errno. */
 int rn_watch_take(uintptr_t watch);
+/* Has rn_linger return. */
+void rn_wake(struct rn_watch *watch);
 /* Waits for completions on the calling thread: polls for spin ns, then sleeps for
  * block ns, less than a second; either may be 0. Returns how many have come. */
 int rn_linger(uintptr_t watch, int n, int64_t spin, int64_t block);

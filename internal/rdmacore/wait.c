@@ -14,6 +14,7 @@
 #include <sched.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -34,16 +35,18 @@ static int64_t now(void)
 
 static int woken(const struct rn_watch *w)
 {
-	return __atomic_load_n(&w->woken, __ATOMIC_ACQUIRE);
+	return __atomic_load_n(&w->woken, __ATOMIC_SEQ_CST);
 }
 
-int rn_watch(struct rn_cq *cq, struct rn_watch **watch)
+int rn_watch(struct rn_cq *cq, struct rn_cq *sends, struct rn_watch **watch)
 {
 	struct rn_watch *w = calloc(1, sizeof *w);
 
 	if (!w)
 		return ENOMEM;
 	w->cq = cq;
+	w->sends = sends;
+	w->waker = -1;
 	w->epoll = epoll_create1(EPOLL_CLOEXEC);
 	if (w->epoll < 0) {
 		int code = errno;
@@ -53,6 +56,24 @@ int rn_watch(struct rn_cq *cq, struct rn_watch **watch)
 	}
 	*watch = w;
 	return 0;
+}
+
+void rn_unwatch(struct rn_watch *w)
+{
+	if (w->waker >= 0)
+		close(w->waker);
+	free(w);
+}
+
+void rn_wake(struct rn_watch *w)
+{
+	const uint64_t one = 1;
+
+	__atomic_store_n(&w->woken, 1, __ATOMIC_SEQ_CST);
+	if (__atomic_load_n(&w->asleep, __ATOMIC_SEQ_CST))
+		/* It can only fail when it has been written to so often that
+		 * the sleeper wakes anyway. */
+		(void)!write(w->waker, &one, sizeof one);
 }
 
 static int control(struct rn_watch *w, int attach)
@@ -72,19 +93,58 @@ int rn_attach(uintptr_t watch)
 	return control(watch_of(watch), 1);
 }
 
+/* Polls a queue into the watch, behind the got completions, or the error, of another. */
+static int poll_more(struct rn_watch *w, struct rn_cq *cq, int got, int n)
+{
+	int more;
+
+	if (got < 0 || got == n)
+		return got;
+	more = rn_poll(cq, w->wc + got, n - got);
+	if (more < 0 && got)
+		return got; /* a failure that lasts is seen at the next poll */
+	return more < 0 ? more : got + more;
+}
+
+/* Sends come first: what made one fail may have flushed the receives. */
+static int poll_both(struct rn_watch *w, int n)
+{
+	int got = w->sends ? rn_poll(w->sends, w->wc, n) : 0;
+
+	return poll_more(w, w->cq, got, n);
+}
+
+/* Polls for what is to end a wait, and if there is some for all. */
+static int look(struct rn_watch *w, int n)
+{
+	int got;
+
+	if (!w->muted)
+		return poll_both(w, n);
+	got = rn_poll(w->cq, w->wc, n);
+	return got ? poll_more(w, w->sends, got, n) : 0;
+}
+
 int rn_watch_poll(uintptr_t watch, int n)
 {
-	struct rn_watch *w = watch_of(watch);
+	return poll_both(watch_of(watch), n < RN_BATCH ? n : RN_BATCH);
+}
 
-	return rn_poll(w->cq, w->wc, n < RN_BATCH ? n : RN_BATCH);
+static int arm_queue(struct rn_watch *w, struct rn_cq *cq)
+{
+	int code = rn_arm(cq);
+
+	if (!code)
+		w->arms++;
+	return code;
 }
 
 static int arm(struct rn_watch *w)
 {
-	int code = rn_arm(w->cq);
+	int code = arm_queue(w, w->cq);
 
-	if (!code)
-		w->arms++;
+	if (!code && w->sends && !w->muted)
+		code = arm_queue(w, w->sends);
 	return code;
 }
 
@@ -93,17 +153,18 @@ int rn_watch_arm(uintptr_t watch)
 	return arm(watch_of(watch));
 }
 
-/* Takes events, and does not look for more than can be there: each arming makes
- * one at most. When the channel is empty, only the last arming may still make
- * one. */
+/* Takes events, and does not look for more than can be there: each arming makes one
+ * at most. When the channel is empty, only the last armings may still make one. */
 static int take(struct rn_watch *w)
 {
-	int n = rn_drain(w->cq, w->arms);
+	unsigned int last = w->sends ? 2 : 1;
+	int n = rn_drain(w->cq, w->arms, &w->unacked, &w->unacked_sends);
 
 	if (n < 0)
 		return n;
-	w->unacked += n;
-	w->arms = (unsigned int)n < w->arms ? 1 : 0;
+	w->arms -= (unsigned int)n;
+	if (w->arms > last)
+		w->arms = last;
 	return n;
 }
 
@@ -117,16 +178,18 @@ int rn_watch_take(uintptr_t watch)
  * this very processor. */
 static int spin_for(struct rn_watch *w, int n, int64_t spin)
 {
-	int64_t start = now(), t, yielded = start;
+	int64_t start = 0, t, yielded = 0;
 	int i, got;
 
-	for (i = 1;; i++) {
-		got = rn_poll(w->cq, w->wc, n);
+	for (i = 0;; i++) {
+		got = look(w, n);
 		if (got || woken(w))
 			return got;
 		if (i % LOOK_EVERY)
 			continue;
 		t = now();
+		if (!i)
+			start = yielded = t;
 		if (t - start >= spin)
 			return 0;
 		if (t - yielded >= YIELD_EVERY) {
@@ -139,49 +202,70 @@ static int spin_for(struct rn_watch *w, int n, int64_t spin)
 /* Sleeps until the channel has an event, for so many nanoseconds at most. The
  * channel is not in Go's poller meanwhile: the thread that waits there would be
  * woken too, for nothing. */
-static int block_for(struct rn_watch *w, int n, int64_t block)
+static int sleep_for(struct rn_watch *w, int n, int64_t block)
 {
-	struct pollfd channel = { .fd = w->cq->channel->fd, .events = POLLIN };
+	struct pollfd wait[] = {
+		{ .fd = w->cq->channel->fd, .events = POLLIN },
+		{ .fd = w->waker, .events = POLLIN },
+	};
 	int64_t end = now() + block, left;
 	struct timespec t = { 0, 0 };
+	uint64_t count;
 	int code, got, ready;
 
-	code = control(w, 0);
-	if (code)
-		return -code;
 	for (;;) {
 		code = arm(w);
 		if (code)
 			return -code;
 		do {
-			got = rn_poll(w->cq, w->wc, n);
+			got = look(w, n);
 			left = end - now();
 			if (got || woken(w) || left <= 0)
 				return got;
 			t.tv_nsec = left;
-			ready = ppoll(&channel, 1, &t, NULL);
+			ready = ppoll(wait, 2, &t, NULL);
 		} while (!ready || (ready < 0 && errno == EINTR));
 		if (ready < 0)
 			return -errno;
+		if (wait[1].revents)
+			(void)!read(w->waker, &count, sizeof count);
+		if (!wait[0].revents)
+			continue;
 		got = take(w);
 		if (got < 0)
 			return got;
-		got = rn_poll(w->cq, w->wc, n);
+		got = look(w, n);
 		if (got)
 			return got;
 	}
 }
 
+static int block_for(struct rn_watch *w, int n, int64_t block)
+{
+	int got, code = control(w, 0);
+
+	if (code)
+		return -code;
+	if (w->waker < 0) {
+		w->waker = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+		if (w->waker < 0)
+			return 0; /* out of descriptors: the poller needs none */
+	}
+	__atomic_store_n(&w->asleep, 1, __ATOMIC_SEQ_CST);
+	got = sleep_for(w, n, block);
+	__atomic_store_n(&w->asleep, 0, __ATOMIC_SEQ_CST);
+	return got;
+}
+
 int rn_linger(uintptr_t watch, int n, int64_t spin, int64_t block)
 {
 	struct rn_watch *w = watch_of(watch);
-	int got = 0;
+	int got;
 
 	w->slept = 0;
 	if (n > RN_BATCH)
 		n = RN_BATCH;
-	if (spin)
-		got = spin_for(w, n, spin);
+	got = spin ? spin_for(w, n, spin) : look(w, n);
 	if (got || !block || woken(w))
 		return got;
 	w->slept = 1;

@@ -137,5 +137,6 @@ func (s *Stream) postEmpty(op verbs.Opcode) (id uint64) {
 	}
 	s.signalNext = true
 	s.post(1)
+	s.attend()
 	return id
 }

@@ -147,7 +147,6 @@ func (s *Stream) dispatch(m message, written int) error {
 		if err := s.rx.data(n); err != nil {
 			return err
 		}
-		s.noteSize(n)
 		if s.state.readShut || s.state.closed {
 			s.discard()
 		}

@@ -10,6 +10,7 @@ import (
 // work, the Write at work, and Close. Guarded by Stream.mu.
 type waiter struct {
 	done    func(*Stream) bool // the wait is over, well or badly
+	awaits  bool               // it is in await
 	waiting bool               // it sleeps on token, because another drives
 	token   chan struct{}      // capacity 1
 
@@ -71,6 +72,7 @@ func (s *Stream) handOver() {
 // await waits until w's wait is over: until w.done reports true. It is called,
 // and returns, with mu held, inside an operation (enter, leave).
 func (s *Stream) await(w *waiter) {
+	w.awaits = true
 	for !w.done(s) {
 		if s.poll() || s.settle() {
 			continue
@@ -80,18 +82,21 @@ func (s *Stream) await(w *waiter) {
 			s.drive(w)
 			continue
 		}
+		s.attend()
 		w.waiting = true
 		s.mu.Unlock()
 		<-w.token
 		s.mu.Lock()
 		w.waiting = false
 	}
+	w.awaits = false
 	s.handOver()
 }
 
 // drive waits for the completion queue, for everybody. Called with mu held.
 func (s *Stream) drive(w *waiter) {
 	s.driving = true
+	s.mute()
 	if !s.beforeSleep(w) {
 		s.sleep(w)
 	}
@@ -108,9 +113,11 @@ func (s *Stream) sleep(w *waiter) {
 	if s.poll() || w.done(s) {
 		return
 	}
+	s.asleep = true
 	s.mu.Unlock()
 	err := s.cq.Wait()
 	s.mu.Lock()
+	s.asleep = false
 	if err != nil {
 		s.fail(&ConnError{syscall.EIO, "wait for completions", err})
 	}

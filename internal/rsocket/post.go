@@ -36,6 +36,7 @@ func (s *Stream) flush() {
 	s.flushGrants()
 	s.flushControl()
 	s.unhold()
+	s.attend()
 }
 
 // speak lets the acceptor of an iWARP connection speak, which waits for the dialer's

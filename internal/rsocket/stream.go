@@ -54,7 +54,6 @@ type Stream struct {
 	holding    bool   // and wait for others: see hold
 	own        []byte // the payload of the Write being posted, if it is not in the write ring
 	writeLeft  int    // bytes that the Write at work has still to send
-	mean       int    // bytes of data messages, both ways, a moving average
 	sincePoll  int    // messages that Writes have posted since they last polled
 	copying    bool   // a Read copies out of the read ring
 	signalNext bool   // the next request must ask for its completion
@@ -66,9 +65,12 @@ type Stream struct {
 	nudge      *time.Timer
 	nudges     int
 
-	driving   bool           // one of the waiters waits for the completion queue
-	lingering bool           // and does so on its thread: wc is its own
-	lingerer  verbs.Lingerer // cq, if it is one and waits may be on a thread
+	driving   bool            // one of the waiters waits for the completion queue
+	muted     bool            // and completions of sends do not wake it
+	asleep    bool            // it lingers, or is in the queue's Wait
+	muter     verbs.SendMuter // cq, if that is of use: see quiet.go
+	lingering bool            // and does so on its thread: wc is its own
+	lingerer  verbs.Lingerer  // cq, if it is one and waits may be on a thread
 	patience  patience
 	spin      spinner
 	reader    waiter
@@ -172,6 +174,9 @@ func (s *Stream) build(mk func(verbs.PD, verbs.CQ, verbs.QPAttr) (verbs.QP, erro
 	}
 	if s.cfg.Spin > 0 {
 		s.lingerer, _ = s.cq.(verbs.Lingerer)
+	}
+	if !s.immediate {
+		s.muter, _ = s.cq.(verbs.SendMuter)
 	}
 	s.qp, err = mk(s.mem.pd, s.cq, verbs.QPAttr{
 		SendDepth: c.SendDepth,

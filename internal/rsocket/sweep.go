@@ -137,6 +137,7 @@ func (s *Stream) sweep(now time.Time) (busy bool) {
 		s.flush()
 		s.wakeReady()
 	}
+	s.attend()
 	if st.failed != nil || st.lost != nil || s.over() {
 		return busy
 	}

@@ -136,7 +136,6 @@ func (s *Stream) postData(k int, own []byte) {
 	*wr = verbs.SendWR{}
 	wr.RemoteAddr, wr.RKey = s.tx.take(k)
 	s.sincePoll++
-	s.noteSize(k)
 	m := newMessage(msgData, uint32(k))
 	if k <= s.inline && own == nil {
 		wr.Flags = verbs.FlagInline

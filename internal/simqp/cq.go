@@ -19,8 +19,11 @@ type cq struct {
 
 	mu     sync.Mutex
 	cond   sync.Cond
-	wcs    []verbs.WC
-	armed  bool
+	wcs    []completion
+	heard  int  // how many of wcs are not of muted sends
+	armed  bool // for any completion
+	muted  bool // completions of sends wake nobody
+	ears   bool // armed while they do not
 	event  bool
 	awake  bool
 	broken error
@@ -30,7 +33,15 @@ type cq struct {
 	timer     *time.Timer
 }
 
-var _ verbs.Lingerer = (*cq)(nil)
+type completion struct {
+	verbs.WC
+	send bool
+}
+
+var (
+	_ verbs.Lingerer  = (*cq)(nil)
+	_ verbs.SendMuter = (*cq)(nil)
+)
 
 func (c *cq) Poll(wc []verbs.WC) (int, error) {
 	if !c.polling.CompareAndSwap(false, true) {
@@ -42,15 +53,38 @@ func (c *cq) Poll(wc []verbs.WC) (int, error) {
 	if c.broken != nil {
 		return 0, c.broken
 	}
-	n := copy(wc, c.wcs)
+	return c.take(wc), nil
+}
+
+// take moves completions into wc.
+func (c *cq) take(wc []verbs.WC) int {
+	n := min(len(wc), len(c.wcs))
+	for i := range n {
+		wc[i] = c.wcs[i].WC
+	}
 	c.wcs = c.wcs[:copy(c.wcs, c.wcs[n:])]
-	return n, nil
+	c.listen()
+	return n
+}
+
+// listen counts the completions that end a Linger.
+func (c *cq) listen() {
+	c.heard = 0
+	for i := range c.wcs {
+		if !c.muted || !c.wcs[i].send {
+			c.heard++
+		}
+	}
 }
 
 func (c *cq) Arm() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.armed = true
+	if c.muted {
+		c.ears = true
+	} else {
+		c.armed = true
+	}
 	return c.broken
 }
 
@@ -86,7 +120,7 @@ func (c *cq) Linger(wc []verbs.WC, spin, block time.Duration) (n int, slept bool
 	} else {
 		c.timer.Reset(spin + block)
 	}
-	for len(c.wcs) == 0 && !c.awake && c.broken == nil && !c.over {
+	for c.heard == 0 && !c.awake && c.broken == nil && !c.over {
 		slept = block > 0
 		c.cond.Wait()
 	}
@@ -95,8 +129,9 @@ func (c *cq) Linger(wc []verbs.WC, spin, block time.Duration) (n int, slept bool
 	if c.broken != nil {
 		return 0, slept, c.broken
 	}
-	n = copy(wc, c.wcs)
-	c.wcs = c.wcs[:copy(c.wcs, c.wcs[n:])]
+	if c.heard > 0 {
+		n = c.take(wc)
+	}
 	return n, slept, nil
 }
 
@@ -114,6 +149,19 @@ func (c *cq) Wake() {
 	c.cond.Broadcast()
 }
 
+// WakeTime is what it takes on a real processor.
+func (c *cq) WakeTime() time.Duration { return 5 * time.Microsecond }
+
+func (c *cq) MuteSends(muted bool) {
+	if c.waiting.Load() || c.polling.Load() {
+		c.dev.fabric.fault("completion queue muted in use")
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.muted = muted
+	c.listen()
+}
+
 func (c *cq) Destroy() error {
 	if c.waiting.Load() || c.polling.Load() {
 		c.dev.fabric.fault("completion queue destroyed in use")
@@ -125,20 +173,23 @@ func (c *cq) Destroy() error {
 	return nil
 }
 
-// push adds a completion.
-func (c *cq) push(wc verbs.WC) {
+// push adds a completion, of a receive or of a send.
+func (c *cq) push(wc verbs.WC, send bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.wcs) == c.depth {
 		c.dev.fabric.fault("completion queue of %d entries overflows", c.depth)
 		return
 	}
-	c.wcs = append(c.wcs, wc)
-	if c.armed {
-		c.armed, c.event = false, true
+	c.wcs = append(c.wcs, completion{wc, send})
+	if !c.muted || !send {
+		c.heard++
+	}
+	if c.armed || c.ears && !send {
+		c.armed, c.ears, c.event = false, false, true
 		c.cond.Broadcast()
 	}
-	if c.lingering {
+	if c.lingering && c.heard > 0 {
 		c.cond.Broadcast()
 	}
 }

@@ -119,7 +119,7 @@ func (q *QP) PostSend(wrs []verbs.SendWR) (int, error) {
 		case stateInit, stateDestroyed:
 			return i, syscall.EINVAL
 		case stateError:
-			q.cq.push(verbs.WC{ID: wr.ID, Status: verbs.WCWRFlushErr})
+			q.cq.push(verbs.WC{ID: wr.ID, Status: verbs.WCWRFlushErr}, true)
 			continue
 		}
 		if q.posted == q.attr.SendDepth {
@@ -196,7 +196,7 @@ func (q *QP) PostRecv(wrs []verbs.RecvWR) (int, error) {
 			return i, syscall.ENOMEM
 		}
 		if q.state == stateError {
-			q.cq.push(verbs.WC{ID: wr.ID, Status: verbs.WCWRFlushErr})
+			q.cq.push(verbs.WC{ID: wr.ID, Status: verbs.WCWRFlushErr}, false)
 			continue
 		}
 		q.rq.push(wr)
@@ -225,10 +225,10 @@ func (q *QP) flush() {
 	}
 	q.state = stateError
 	for q.sq.len() > 0 {
-		q.cq.push(verbs.WC{ID: q.sq.pop().ID, Status: verbs.WCWRFlushErr})
+		q.cq.push(verbs.WC{ID: q.sq.pop().ID, Status: verbs.WCWRFlushErr}, true)
 	}
 	for q.rq.len() > 0 {
-		q.cq.push(verbs.WC{ID: q.rq.pop().ID, Status: verbs.WCWRFlushErr})
+		q.cq.push(verbs.WC{ID: q.rq.pop().ID, Status: verbs.WCWRFlushErr}, false)
 	}
 	q.wire.clear()
 	q.cond.Broadcast()

@@ -152,7 +152,7 @@ func (q *QP) next(eager bool) (request, action) {
 func (q *QP) refuse(r *request, status verbs.WCStatus) {
 	q.mu.Lock()
 	if q.state == stateReady {
-		q.cq.push(verbs.WC{ID: r.ID, Status: status})
+		q.cq.push(verbs.WC{ID: r.ID, Status: status}, true)
 	}
 	q.mu.Unlock()
 	q.flush()
@@ -177,7 +177,7 @@ func (q *QP) giveUp(r *request) {
 	}
 	q.mu.Lock()
 	if q.state == stateReady {
-		q.cq.push(verbs.WC{ID: r.ID, Status: verbs.WCRetryExcErr})
+		q.cq.push(verbs.WC{ID: r.ID, Status: verbs.WCRetryExcErr}, true)
 	}
 	q.mu.Unlock()
 	q.flush()
@@ -210,7 +210,7 @@ func (q *QP) complete(r *request) {
 	case verbs.OpRead:
 		op = verbs.WCRead
 	}
-	q.cq.push(verbs.WC{ID: r.ID, Opcode: op})
+	q.cq.push(verbs.WC{ID: r.ID, Opcode: op}, true)
 }
 
 // deliver carries a request out at the peer.
@@ -250,7 +250,7 @@ func (q *QP) deliver(r *request, random *rand.Rand) verbs.WCStatus {
 		if status != verbs.WCSuccess {
 			return status
 		}
-		p.cq.push(verbs.WC{ID: recv.ID, Opcode: verbs.WCRecvImm, Imm: r.Imm, ByteLen: uint32(len(r.payload))})
+		p.cq.push(verbs.WC{ID: recv.ID, Opcode: verbs.WCRecvImm, Imm: r.Imm, ByteLen: uint32(len(r.payload))}, false)
 		return verbs.WCSuccess
 	}
 	recv, status := p.takeReceive()
@@ -258,7 +258,7 @@ func (q *QP) deliver(r *request, random *rand.Rand) verbs.WCStatus {
 		return status
 	}
 	if len(r.payload) > int(recv.SGE.Length) {
-		p.cq.push(verbs.WC{ID: recv.ID, Status: verbs.WCLocLenErr})
+		p.cq.push(verbs.WC{ID: recv.ID, Status: verbs.WCLocLenErr}, false)
 		return verbs.WCRemInvReqErr
 	}
 	if len(r.payload) > 0 {
@@ -268,7 +268,7 @@ func (q *QP) deliver(r *request, random *rand.Rand) verbs.WCStatus {
 		}
 		copy(dst, r.payload)
 	}
-	p.cq.push(verbs.WC{ID: recv.ID, Opcode: verbs.WCRecv, ByteLen: uint32(len(r.payload))})
+	p.cq.push(verbs.WC{ID: recv.ID, Opcode: verbs.WCRecv, ByteLen: uint32(len(r.payload))}, false)
 	return verbs.WCSuccess
 }
 

@@ -164,9 +164,23 @@ type Lingerer interface {
 	//
 	// It returns 0 when that time is over, or when Wake has been called since
 	// Wait last returned, which is then left for Wait to see. It may return
-	// early for no reason. A Wake during the sleep may be heeded only when
-	// that ends. slept says that the spin was not enough.
+	// early for no reason. slept says that the spin was not enough.
 	Linger(wc []WC, spin, block time.Duration) (n int, slept bool, err error)
+
+	// WakeTime is how long a thread of this process that sleeps takes to be
+	// woken, as far as that has been found out; 0 if it has not yet.
+	WakeTime() time.Duration
+}
+
+// A SendMuter is a CQ that can sleep through completions of sends.
+type SendMuter interface {
+	CQ
+
+	// MuteSends says whether Arm and Linger are from now on to leave out the
+	// completions of sends, of those that failed too: they are found when
+	// somebody polls, but wake nobody. What ends a queue pair flushes its
+	// receives, and those do. Nobody may be in Poll, Arm, Wait or Linger.
+	MuteSends(muted bool)
 }
 
 // QPAttr asks for a reliable connected queue pair whose send and receive

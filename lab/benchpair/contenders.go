@@ -155,7 +155,7 @@ func perftestValue(out string, size, column int) (float64, error) {
 }
 
 // dialCount is how many connections a measurement of dials makes.
-func (b *bench) dialCount() string { return strconv.Itoa(b.scaled(30)) }
+func (b *bench) dialCount() string { return strconv.Itoa(b.scaled(60)) }
 
 // dials is our dial and close.
 func (b *bench) dials() *contender {

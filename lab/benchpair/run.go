@@ -120,7 +120,7 @@ const rstreamBuffer = 1 << 20
 func (b *bench) items() []*item {
 	var items []*item
 	for _, size := range []int{64, 4096} {
-		t := transfer{size: size, iterations: b.scaled(500), count: 1}
+		t := transfer{size: size, iterations: b.scaled(3000), count: 1}
 		items = append(items, &item{
 			name: "ping-pong " + sizeName(size), unit: "µs",
 			contenders: []*contender{
@@ -128,14 +128,14 @@ func (b *bench) items() []*item {
 				b.rstream(spinning, t, "µs"),
 				b.rstream(blocking, t, "µs", "-T", "b"),
 				b.toRstream(t, "µs"),
-				b.perftest("ib_send_lat", size, b.scaled(500)),
-				b.perftest("ib_send_lat", size, b.scaled(500), "-e"),
+				b.perftest("ib_send_lat", size, b.scaled(3000)),
+				b.perftest("ib_send_lat", size, b.scaled(3000), "-e"),
 			},
 			goals: []goal{{ours, spinning, 1.1}, {ours, blocking, 1.1}},
 		})
 	}
 	for _, size := range []int{64 << 10, 1 << 20} {
-		t := transfer{size: size, iterations: 1, count: max(b.scaled(16<<20)/size, 1)}
+		t := transfer{size: size, iterations: 1, count: max(b.scaled(64<<20)/size, 1)}
 		equal := t
 		equal.buffer = rstreamBuffer
 		items = append(items, &item{

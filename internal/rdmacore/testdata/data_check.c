@@ -232,6 +232,7 @@ static void check_polling(void)
 
 /* events: how many there are, and what the channel answers then */
 static int events, events_errno;
+static struct rn_cq other;
 
 static int get_cq_event(struct rn_comp_channel *channel, struct rn_cq **from, void **ctx)
 {
@@ -246,7 +247,7 @@ static int get_cq_event(struct rn_comp_channel *channel, struct rn_cq **from, vo
 		return -1;
 	}
 	events--;
-	*from = &cq;
+	*from = events % 2 ? &other : &cq;
 	*ctx = NULL;
 	return 0;
 }
@@ -265,7 +266,16 @@ static void check_draining(void)
 	for (i = 0; i < sizeof t / sizeof *t; i++) {
 		events = t[i].events;
 		events_errno = t[i].code;
-		CHECK("events", rn_drain(&cq, (unsigned int)t[i].most), t[i].want);
+		unsigned int own = 0, others = 0;
+		int k;
+
+		CHECK("events", rn_drain(&cq, (unsigned int)t[i].most, &own, &others), t[i].want);
+		if (t[i].want > 0) {
+			CHECK("all events", own + others, t[i].want);
+			for (k = t[i].events - 1; k >= t[i].events - t[i].want; k--)
+				others -= (unsigned int)k % 2;
+			CHECK("events of the other queue, too many by", others, 0);
+		}
 	}
 }
 
