@@ -4,6 +4,7 @@ package rdmacore
 
 import (
 	"encoding/binary"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -14,7 +15,7 @@ import (
 
 // wakeTime is how long a thread of this process that sleeps, with its processor,
 // takes to be woken by one that goes on running, as devices do. It is found out
-// once, when somebody first asks, and behind his back.
+// once, when somebody first asks, and in the background.
 var wakeTime struct {
 	once  sync.Once
 	nanos atomic.Int64
@@ -33,7 +34,8 @@ const (
 	wakeBound = 2 * time.Millisecond   // of a turn: the machine is busy with other things
 )
 
-// measureWake is the first quartile of some turns, since what disturbs only makes them longer; 0 if there is no descriptor left.
+// measureWake is the first quartile of some turns, since what disturbs them only makes
+// them longer; 0 if there is no descriptor left.
 func measureWake() time.Duration {
 	bell, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_SEMAPHORE)
 	if err != nil {
@@ -55,6 +57,7 @@ func measureWake() time.Duration {
 		start := time.Now()
 		ring(bell)
 		for took[i] == 0 || turn.Load() <= int32(i) && took[i] < wakeBound {
+			runtime.Gosched() // the sleeper may need this very processor of Go's
 			took[i] = time.Since(start)
 		}
 	}

@@ -54,7 +54,7 @@ const (
 	callerReadBuffer = 1 << 20
 	minBuffer        = 16 << 10
 	maxBuffer        = 1 << 30
-	bufferUnit       = 16 << 10 // four pages: a quarter of a ring is whole pages
+	bufferUnit       = 16 << 10 // four pages, so that half of a ring is whole pages
 
 	defaultSendDepth = 256
 	defaultRecvDepth = 384

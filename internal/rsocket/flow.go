@@ -20,7 +20,7 @@ type sendFlow struct {
 // A peer without spare receives (C has none) needs one for each grant and each
 // control message of ours, also while all that its credits count are taken by
 // data. How many of them we send before it looks depends on how much it sends
-// without looking: up to its whole send buffer, one grant for each quarter of
+// without looking: up to its whole send buffer, one grant for each half of
 // our read buffer. An eighth of its credits is far more than that, and at least
 // minReserve, unless that would leave no credit for data.
 const minReserve = 8
@@ -97,10 +97,9 @@ type recvFlow struct {
 	promised uint16 // what taken was when the last limit was sent
 }
 
-// Windows are granted in whole quarters of the ring, as soon as one is free:
-// small enough that a peer's sender need not stop, large enough that a slow
-// reader does not make for small messages.
-const ringQuarters = 4
+// Windows are granted in halves of the ring, as soon as one is free: a sender fills one
+// while the other is read, and each grant is a message, with a wake-up at its end.
+const ringParts = 2
 
 // init sets up the first window, which the private data grants, from the beginning
 // of the ring.
@@ -143,8 +142,8 @@ func (f *recvFlow) nextWindow() (offset, n int) {
 	}
 	offset = int(f.granted % int64(f.ring))
 	free := f.ring - int(f.granted-f.read)
-	quarter := f.ring / ringQuarters
-	return offset, min(free, f.ring-offset) / quarter * quarter
+	part := f.ring / ringParts
+	return offset, min(free, f.ring-offset) / part * part
 }
 
 // grantWindow notes that a window of n bytes has been granted.

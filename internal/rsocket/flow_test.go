@@ -96,13 +96,13 @@ func TestRecvFlow(t *testing.T) {
 	require.NoError(t, f.data(ring/2))
 	_, n = f.nextWindow()
 	require.Zero(t, n, "nothing has been read")
-	f.read += ring/4 - 1
+	f.read += ring/2 - 1
 	_, n = f.nextWindow()
-	require.Zero(t, n, "not yet a quarter")
+	require.Zero(t, n, "not yet a half")
 	f.read++
 	off, n = f.nextWindow()
 	require.Equal(t, 0, off)
-	require.Equal(t, ring/4, n)
+	require.Equal(t, ring/2, n)
 	f.grantWindow(n)
 
 	require.NoError(t, f.data(1))

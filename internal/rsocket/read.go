@@ -57,7 +57,7 @@ func (s *Stream) readError() error {
 // the holder of rlock takes them out.
 func (s *Stream) drain(p []byte) (n int) {
 	for {
-		k := min(len(p)-n, s.rx.readable(), s.rx.ring/ringQuarters)
+		k := min(len(p)-n, s.rx.readable(), s.rx.ring/ringParts)
 		if k == 0 || s.state.closed {
 			return n
 		}

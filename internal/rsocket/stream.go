@@ -14,9 +14,9 @@ import (
 // for its states, and for who waits and who wakes whom.
 type Stream struct {
 	cfg          Config
-	immediate    bool // messages travel as immediate data, not as Sends
-	inline       int  // bytes of a write that are handed over with the request
-	pieces       pieces
+	immediate    bool               // messages travel as immediate data, not as Sends
+	inline       int                // bytes of a write that are handed over with the request
+	piece        int                // the most bytes of a data message
 	callerDriven bool               // the device works in its caller: a post costs a system call
 	direct       verbs.SourcePoster // the queue pair, if it can send from the memory of Write's caller
 	teller       verbs.HostTeller   // the queue pair, if it knows of the peer's host
@@ -135,7 +135,7 @@ func Open(pool *Memory, mk func(verbs.PD, verbs.CQ, verbs.QPAttr) (verbs.QP, err
 	s := &Stream{
 		cfg:          cfg,
 		immediate:    info.Transport.HasImmediate(),
-		pieces:       piecesFor(info),
+		piece:        pieceFor(info),
 		callerDriven: info.CallerDriven,
 		order:        hostEndian || endian(cfg.BigEndian),
 		pool:         pool,

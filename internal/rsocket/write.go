@@ -9,18 +9,22 @@ import (
 )
 
 // A long write is sent in pieces, so that the device works while the rest is
-// copied, and the peer can read the first while the second is under way: short
-// ones first, growing. C's largest has 64 KiB too; it would accept more.
+// copied, and the peer can read the first while the second is under way. C's
+// largest has 64 KiB too; it would accept more. C begins with shorter ones, but each
+// piece costs both ends a message.
 //
 // A device that works in its caller does nothing meanwhile, and each piece
-// costs it a system call: there they are long from the first.
-type pieces struct{ first, longest int }
+// costs it a system call: there they are longer.
+const (
+	longestPiece       = 64 << 10
+	longestCallerPiece = 256 << 10
+)
 
-func piecesFor(info verbs.DeviceInfo) pieces {
+func pieceFor(info verbs.DeviceInfo) int {
 	if info.CallerDriven {
-		return pieces{256 << 10, 256 << 10}
+		return longestCallerPiece
 	}
-	return pieces{16 << 10, 64 << 10}
+	return longestPiece
 }
 
 // minDirect is from how many bytes on a buffer of the caller's is sent as a
@@ -84,7 +88,6 @@ func (s *Stream) write(vec [][]byte, total int) (n int, err error) {
 		return 0, err
 	}
 	src := source{vec: vec}
-	piece := s.pieces.first
 	for n < total {
 		if s.sincePoll >= pollEvery {
 			s.sincePoll = 0
@@ -95,8 +98,7 @@ func (s *Stream) write(vec [][]byte, total int) (n int, err error) {
 		if err := s.writeError(); err != nil {
 			return n, err
 		}
-		k := min(s.writeRoom(), piece)
-		piece = min(piece*2, s.pieces.longest)
+		k := s.writeRoom()
 		var own []byte
 		switch own = src.direct(s, k); {
 		case own != nil:
@@ -175,7 +177,7 @@ func (s *Stream) writeRoom() int {
 	if !s.canPost() || !s.slots(s.perMessage(), dataReserve) {
 		return 0
 	}
-	n := min(s.writeLeft, s.tx.room(), s.pieces.longest)
+	n := min(s.writeLeft, s.tx.room(), s.piece)
 	if n <= s.inline {
 		return n
 	}
