@@ -61,6 +61,7 @@ func newWire(t *testing.T, dev device) *wire {
 		w.rule("1", "iif", w.names[i], "lookup", "local")
 		w.rule("3", "to", addr.String()+"/32", "lookup", wireTable)
 	}
+	w.loss("add", "0%")
 	w.route()
 	w.rule("5", "lookup", "local")
 	w.run(w.ip, "rule", "del", "pref", "0")
@@ -127,15 +128,17 @@ func (w *wire) up() {
 }
 
 // lose makes the wire lose all packets while the links stay up; keep ends that.
-func (w *wire) lose() {
-	for _, name := range w.names {
-		w.run(w.c, "qdisc", "add", "dev", name, "root", "netem", "loss", "100%")
-	}
-}
+func (w *wire) lose() { w.loss("change", "100%") }
 
-func (w *wire) keep() {
+func (w *wire) keep() { w.loss("change", "0%") }
+
+// loss sets what part of the packets is lost. The queueing discipline that does it is
+// there from the beginning: while one takes the place of another, the kernel refuses
+// packets, and that may cost rxe the queue pair.
+func (w *wire) loss(verb, part string) {
+	w.t.Helper()
 	for _, name := range w.names {
-		w.run(w.c, "qdisc", "del", "dev", name, "root")
+		w.run(w.c, "qdisc", verb, "dev", name, "root", "netem", "limit", "100000", "loss", part)
 	}
 }
 

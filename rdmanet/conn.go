@@ -106,7 +106,7 @@ func (c *Conn) Close() error {
 	}
 	deadline := time.Now().Add(c.closeTimeout)
 	err := c.stream.Close(c.closeTimeout)
-	if c.light && err == nil {
+	if c.light && err == nil && c.stream.Idle() {
 		c.tearDown()
 		return nil
 	}

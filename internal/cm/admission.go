@@ -43,8 +43,8 @@ var (
 	errHandshakeEvicted = errors.New("the peer did not finish its handshake in time, with others waiting")
 )
 
-// dispatch is the listener's goroutine: it gives every connect request a
-// goroutine of its own, and cleans up in the end.
+// dispatch is the listener's goroutine: it takes what event has put into the inbox,
+// and cleans up in the end.
 func (l *Listener) dispatch() {
 	for {
 		ev, ok := l.inbox.next(l.ctx.Done())

@@ -71,11 +71,11 @@ type ListenRequest struct {
 
 // A Listener accepts connections. Its methods may be called concurrently.
 //
-// Who runs what: the provider's event goroutine puts connect requests into
-// inbox; the dispatcher goroutine takes them out and gives each a goroutine of
-// its own, bounded in number (admission.go), which goes through the handshake
-// (accept.go) and puts the connection into queue; Accept takes it from there.
-// The dispatcher owns the listening identifiers.
+// Who runs what: the provider's event goroutine gives each connect request a
+// goroutine of its own, bounded in number (admission.go), which goes through the
+// handshake (accept.go) and puts the connection into queue; Accept takes it from
+// there. Requests beyond that number, and all other events, go into inbox, to the
+// dispatcher goroutine, which owns the listening identifiers.
 type Listener struct {
 	m        *Manager
 	r        ListenRequest

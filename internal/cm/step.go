@@ -42,7 +42,7 @@ func (a *attempt) step(info StageInfo, guard time.Duration, call func() error, w
 		defer watchdog.Stop()
 	}
 	ev, err := a.answer(info, call, want)
-	if err == nil && a.ctx.Err() != nil {
+	if a.ctx.Err() != nil {
 		err = a.endedAt(info)
 	}
 	a.r.Trace.done(info, began, ev, err)

@@ -22,7 +22,8 @@ import (
 //   - A signal that comes before the thread has entered the kernel ends nothing;
 //     so it is sent again, in ever longer intervals, until tid is cleared.
 //   - A signal that comes after the call has returned runs a handler that does
-//     nothing.
+//     nothing. It comes at the latest when the thread next leaves the kernel,
+//     which it does before it gets another call.
 //   - interrupted stays set: what is called later does not begin.
 type interruptible struct {
 	mu          sync.Mutex

@@ -7,6 +7,7 @@ import "C"
 
 import (
 	"os"
+	"sync/atomic"
 	"syscall"
 	"time"
 	"unsafe"
@@ -45,6 +46,8 @@ type channel struct {
 	file *os.File        // a dup of the channel's descriptor, which is librdmacm's to close
 	raw  syscall.RawConn // of file
 	ev   C.struct_rn_event
+
+	failed atomic.Bool // reading has failed: nobody is to begin with it any more
 }
 
 const channelGrace = 100 * time.Millisecond
@@ -117,6 +120,7 @@ func (ch *channel) read() {
 			// No event could be read: memory has run out, or the
 			// kernel has closed the door. Nobody can be told which
 			// identifier it was about; so all get to know, once.
+			ch.failed.Store(true)
 			if code != failed {
 				failed = code
 				ch.p.broken(code)

@@ -57,6 +57,10 @@ func (p *provider) NewID() (cm.ID, error) {
 		p.idle.Stop()
 		p.idle = nil
 	}
+	if p.channel != nil && p.live == 0 && p.channel.failed.Load() {
+		p.channel.file.Close()
+		p.channel = nil
+	}
 	if p.channel == nil {
 		ch, err := newChannel(p)
 		if err != nil {

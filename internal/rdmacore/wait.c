@@ -106,12 +106,13 @@ static int poll_more(struct rn_watch *w, struct rn_cq *cq, int got, int n)
 	return more < 0 ? more : got + more;
 }
 
-/* Sends come first: what made one fail may have flushed the receives. */
+/* Sends come last, when there are no more receives: a send that fails is the end, and
+ * what has been received before it is not to be lost for that. */
 static int poll_both(struct rn_watch *w, int n)
 {
-	int got = w->sends ? rn_poll(w->sends, w->wc, n) : 0;
+	int got = rn_poll(w->cq, w->wc, n);
 
-	return poll_more(w, w->cq, got, n);
+	return w->sends ? poll_more(w, w->sends, got, n) : got;
 }
 
 /* Polls for what is to end a wait, and if there is some for all. */

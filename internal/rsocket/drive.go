@@ -105,6 +105,7 @@ func (s *Stream) drive(w *waiter) {
 
 // sleep arms the queue and sleeps until an event or a Wake.
 func (s *Stream) sleep(w *waiter) {
+	s.mute()
 	if err := s.cq.Arm(); err != nil {
 		s.fail(&ConnError{syscall.EIO, "arm the completion queue", err})
 		return

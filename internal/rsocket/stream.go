@@ -334,6 +334,13 @@ func (s *Stream) enter() bool {
 	return true
 }
 
+// Idle reports whether no operation is under way, so that Release need not wait.
+func (s *Stream) Idle() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.ops == 0
+}
+
 // leave ends an operation. Called with mu held.
 func (s *Stream) leave() {
 	s.ops--
