@@ -52,7 +52,7 @@ func newConn(c *cm.Connection) *Conn {
 func (c *Conn) event(ev cm.Event) {
 	switch ev.Type {
 	case cm.Disconnected:
-		c.stream.Disconnected(nil)
+		c.stream.Disconnected(ev.Err)
 	case cm.DeviceRemoval:
 		c.stream.Disconnected(deviceRemoved(c.info.Device))
 	}

@@ -142,6 +142,9 @@ func (d *Dialer) dial(ctx context.Context, network, address string) (net.Conn, e
 		keepAlive: keepAlive(d.KeepAlive, d.KeepAliveConfig), closeTimeout: d.CloseTimeout,
 	}
 	r.NewEndpoint = func() cm.Endpoint { return newEndpoint(cfg) }
+	if d.Fallback == nil {
+		r.PlainAdvice = "for servers that speak plain TCP there is Dialer.Fallback"
+	}
 
 	var runners []runner
 	for _, p := range d.Provider.choices(fam) {

@@ -159,8 +159,7 @@ func (h *handshake) callFailed(call string, err error) error {
 		return h.ended()
 	}
 	errno := errnoOf(err)
-	return &StageError{Stage: StageAccept, Call: call, Addr: h.peer, Errno: errno, Err: err,
-		Hint: hint(StageAccept, errno, 0, h.peer, Addr{})}
+	return &StageError{Stage: StageAccept, Call: call, Addr: h.peer, Errno: errno, Err: err}
 }
 
 func (h *handshake) eventFailed(ev Event) error {
@@ -189,7 +188,7 @@ func (h *handshake) failed(err error) {
 		h.l.r.Refused(h.peer, err)
 	}
 	var e *StageError
-	if !errors.As(err, &e) || e.Event != None || !exhausted(e.Errno) {
+	if !errors.As(err, &e) || e.Event != None || !e.exhausted() {
 		return
 	}
 	// One at a time, and not often: Accept returns connections in between.

@@ -94,7 +94,7 @@ func unsupported(err error) bool {
 	if !errors.As(err, &e) || e.Call != callResolveAddrInfo || e.Event != None {
 		return false
 	}
-	return errors.Is(err, errors.ErrUnsupported) || !exhausted(e.Errno) && e.Errno != syscall.EBUSY || e.Errno == syscall.EPERM
+	return errors.Is(err, errors.ErrUnsupported) || !exhausted(e.Errno) && e.Errno != syscall.EBUSY
 }
 
 // resolveService asks the subnet administrator for an InfiniBand service, on an
@@ -166,7 +166,7 @@ func (a *attempt) askService() ([]AddrInfo, error) {
 	query := AddrInfoQuery{Service: a.r.Service, SA: true}
 	answers, err := a.asyncAddrInfo(query)
 	var e *StageError
-	if errors.As(err, &e) && e.Event == None && e.Hint == "" && a.ctx.Err() == nil {
+	if unsupported(err) && a.ctx.Err() == nil && errors.As(err, &e) {
 		e.Hint = "asking the subnet administrator takes librdmacm 59 or later, and a kernel that knows services"
 	}
 	return answers, err

@@ -39,8 +39,10 @@ type attempt struct {
 	box      *inbox
 	settling settling // how an iWARP connect that was begun is ended
 
-	mu sync.Mutex
-	at StageInfo // what the worker is doing, for a caller that leaves
+	mu  sync.Mutex
+	at  StageInfo // what the worker is doing, for a caller that leaves
+	way way       // what carries the dial, so far
+	tcp TCPID     // id, if it is one
 }
 
 // A target is where an attempt goes.
@@ -86,6 +88,11 @@ func (a *attempt) run() (*Connection, error) {
 		return nil, err
 	}
 	a.id = id
+	if tcp, ok := id.(TCPID); ok {
+		a.mu.Lock()
+		a.tcp = tcp
+		a.mu.Unlock()
+	}
 	id.Handle(a.box.put)
 	stop := interruptOn(a.ctx, func() {
 		a.settling.call()

@@ -49,6 +49,9 @@ func (a *attempt) request(param ConnParam) error {
 	if !isIWARP(a.id) {
 		return connect(param)
 	}
+	a.mu.Lock()
+	a.way = wayIWARP
+	a.mu.Unlock()
 	returned := a.settling.begin()
 	err := connect(param)
 	returned(err)

@@ -34,7 +34,6 @@ func (m *Manager) DeviceAt(ctx context.Context, ip netip.Addr) (verbs.DeviceInfo
 
 // bindFailed is the error of a call about a local address.
 func bindFailed(ap netip.AddrPort, stage Stage, call string, err error) error {
-	addr, errno := Addr{AddrPort: ap}, errnoOf(err)
-	return &StageError{Stage: stage, Call: call, Addr: addr, Errno: errno, Err: err,
-		Hint: hint(stage, errno, 0, addr, Addr{})}
+	f := failure{stage: stage, call: call, errno: errnoOf(err), err: err, dst: Addr{AddrPort: ap}}
+	return &StageError{Stage: stage, Call: call, Addr: f.dst, Errno: f.errno, Err: err, Hint: f.hint()}
 }

@@ -26,6 +26,10 @@ type DialRequest struct {
 	// needs one, to know the port on which to ask the subnet administrator.
 	Local Addr
 
+	// PlainAdvice is what a person can do about a server that speaks no RDMA. It
+	// becomes the hint where the peer seems to be one; it may be empty.
+	PlainAdvice string
+
 	// NewEndpoint makes what a connection is for; it is called once for each
 	// address that comes as far as the connect stage.
 	NewEndpoint func() Endpoint

@@ -46,12 +46,13 @@ const callLookup = "lookup"
 //   - a refusal, by whatever event, status or call: syscall.ECONNREFUSED
 //   - nobody answers: syscall.ETIMEDOUT, Timeout is true
 //   - no device there, or it has gone: syscall.ENODEV
-//   - an event that does not belong: syscall.EPROTO
+//   - an answer that makes no sense, an event that does not belong: syscall.EPROTO
 //   - the context has expired: context.DeadlineExceeded, Timeout is true
 //   - the context was cancelled: context.Canceled, Timeout is false
 //   - in both cases context.Cause of it
 //   - a name that does not resolve: *net.DNSError
-//   - otherwise the syscall.Errno of the call or of the event's status.
+//   - otherwise the syscall.Errno of the call or of the event's status
+//   - whatever the provider's own error holds.
 type StageError struct {
 	Stage   Stage
 	Call    string // the call's name in librdmacm, or "lookup"
@@ -81,8 +82,10 @@ func (e *StageError) Error() string {
 	if e.Hint != "" {
 		notes = append(notes, e.Hint)
 	}
-	// An error of a call begins with the call's name, which Call has.
-	s := e.Stage.String() + ": " + strings.TrimPrefix(e.Err.Error(), e.Call+": ")
+	// An error of a call begins with the call's name, which Call has, or says
+	// the same as the stage.
+	stage := e.Stage.String() + ": "
+	s := stage + strings.TrimPrefix(strings.TrimPrefix(e.Err.Error(), e.Call+": "), stage)
 	if len(notes) > 0 {
 		s += " (" + strings.Join(notes, "; ") + ")"
 	}
@@ -105,23 +108,31 @@ func (e *StageError) Timeout() bool {
 // resources that were exhausted.
 func (e *StageError) Temporary() bool {
 	if e.Errno != 0 {
-		return e.Errno == syscall.ETIMEDOUT || exhausted(e.Errno)
+		return e.Errno == syscall.ETIMEDOUT || e.exhausted()
 	}
 	var t interface{ Temporary() bool }
 	return errors.As(e.Err, &t) && t.Temporary()
 }
 
-// exhausted reports whether an errno says that this host has run out of
-// something: descriptors, memory, queue pairs, memory that may be locked.
+// exhausted reports whether this host has run out of something: descriptors,
+// memory, queue pairs, memory that may be locked. The kernel says EPERM where no
+// memory at all may be locked, to the memory that comes with a queue pair; of
+// other calls it is a refusal.
+func (e *StageError) exhausted() bool {
+	return exhausted(e.Errno) || e.Errno == syscall.EPERM && e.Call == callCreateQP
+}
+
 func exhausted(errno syscall.Errno) bool {
 	switch errno {
 	case syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.ENOBUFS, syscall.ENOSPC, syscall.EAGAIN:
 		return true
-	case syscall.EPERM: // registering memory when RLIMIT_MEMLOCK is 0
-		return true
 	}
 	return false
 }
+
+// ErrNotRDMA is in a provider's error about a peer whose answer, or silence, to a
+// connect request is that of a server that speaks no RDMA.
+var ErrNotRDMA = errors.New("it seems to speak no RDMA")
 
 // errnoOf is the errno that an error holds, or 0.
 func errnoOf(err error) syscall.Errno {

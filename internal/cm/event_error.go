@@ -35,11 +35,14 @@ func eventErrno(ev Event) syscall.Errno {
 	return syscall.EPROTO
 }
 
-// eventCause is the errno of a failing event together with what the provider
-// says about it, which may well be the same.
+// eventCause is why an event says that something failed: what the provider knows
+// of it, and the errno, unless the provider's error is that already.
 func eventCause(errno syscall.Errno, ev Event) error {
-	if ev.Err == nil || errnoOf(ev.Err) == errno {
+	switch {
+	case ev.Err == nil:
 		return errno
+	case errnoOf(ev.Err) == errno:
+		return ev.Err
 	}
 	return fmt.Errorf("%w: %w", errno, ev.Err)
 }

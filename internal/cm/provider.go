@@ -109,6 +109,15 @@ type ConnectWaiter interface {
 	ConnectWait(p ConnParam) error
 }
 
+// A TCPID is an ID that connects by a TCP connection of this host's, which may be
+// there although the peer has not answered the connect request.
+type TCPID interface {
+	ID
+
+	// TCPConnected reports whether it is. Anybody may call it at any time.
+	TCPConnected() bool
+}
+
 // A RequestBounder is an ID of a provider to which peers connect before they send
 // their connect request, so that some never send one.
 type RequestBounder interface {

@@ -99,7 +99,7 @@ func (a *attempt) callFailed(info StageInfo, err error) error {
 	}
 	errno := errnoOf(err)
 	return &StageError{Stage: info.Stage, Call: info.Call, Addr: info.Addr, Attempt: info.Attempt,
-		Errno: errno, Err: err, Hint: hint(info.Stage, errno, 0, info.Addr, a.r.Local)}
+		Errno: errno, Err: err, Hint: a.hint(info, errno, 0, err)}
 }
 
 // eventFailed is the error of an event that is not the wanted one.
@@ -109,7 +109,7 @@ func (a *attempt) eventFailed(info StageInfo, ev Event, want EventType) error {
 	if failing(info.Stage, ev.Type) || ev.Type == want {
 		e.Errno = eventErrno(ev)
 		e.Err = eventCause(e.Errno, ev)
-		e.Hint = hint(info.Stage, e.Errno, ev.Status, info.Addr, a.r.Local)
+		e.Hint = a.hint(info, e.Errno, ev.Status, e.Err)
 	} else {
 		e.Errno = syscall.EPROTO
 		e.Err = &unexpectedEvent{got: ev.Type, want: want}
@@ -133,8 +133,25 @@ func (a *attempt) endedAt(at StageInfo) error {
 	} else {
 		e.Err = newContextError(a.ctx)
 		if e.Timeout() {
-			e.Hint = hint(at.Stage, syscall.ETIMEDOUT, 0, at.Addr, a.r.Local)
+			e.Hint = a.hint(at, syscall.ETIMEDOUT, 0, nil)
 		}
 	}
 	return e
+}
+
+// hint is what a person can do about a failed step.
+func (a *attempt) hint(at StageInfo, errno syscall.Errno, status int, err error) string {
+	f := failure{stage: at.Stage, call: at.Call, errno: errno, status: status, err: err,
+		dst: at.Addr, local: a.r.Local, plain: a.r.PlainAdvice}
+	a.mu.Lock()
+	f.way = a.way
+	tcp := a.tcp
+	a.mu.Unlock()
+	if tcp != nil {
+		f.way = wayTCP
+		if tcp.TCPConnected() {
+			f.way = wayTCPConnected
+		}
+	}
+	return f.hint()
 }

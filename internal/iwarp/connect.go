@@ -69,6 +69,7 @@ func (i *identifier) connect(req *setupFrame, p *cm.ConnParam) cm.Event {
 		conn.Close()
 		return connectError(err)
 	}
+	i.connected.Store(true)
 	stop := context.AfterFunc(i.ctx, func() { _ = conn.SetDeadline(longAgo) })
 	rep, surplus, err := i.exchange(conn, req)
 	if !stop() && err == nil {
@@ -80,7 +81,7 @@ func (i *identifier) connect(req *setupFrame, p *cm.ConnParam) cm.Event {
 	}
 	if rep.reject {
 		conn.Close()
-		return cm.Event{Type: cm.Rejected, Status: -int(syscall.ECONNRESET), Param: eventParam(&rep)}
+		return cm.Event{Type: cm.Rejected, Status: -int(syscall.ECONNRESET), Param: eventParam(&rep), Err: errRejected}
 	}
 	a, err := agree(&i.nic.cfg, req, &rep, p)
 	if err != nil {
@@ -111,6 +112,18 @@ func (i *identifier) exchange(conn net.Conn, req *setupFrame) (setupFrame, []byt
 	return rep, surplus, err
 }
 
+// TCPConnected reports whether Connect has its TCP connection.
+func (i *identifier) TCPConnected() bool { return i.connected.Load() }
+
+// Why a set-up came to no agreement, where the peer is a server of another kind
+// perhaps.
+var (
+	errNoAnswer = fmt.Errorf("the peer took the TCP connection and did not answer the connect request: %w", cm.ErrNotRDMA)
+	errNoReply  = fmt.Errorf("the peer closed the TCP connection without an answer to the connect request: %w", cm.ErrNotRDMA)
+	errHalf     = fmt.Errorf("the peer closed the TCP connection in the middle of its answer: %w", syscall.EPROTO)
+	errRejected = errors.New("the peer rejected the connect request")
+)
+
 // dialFailed is the event for a TCP connection that did not come to be.
 func dialFailed(err error) cm.Event {
 	errno := errnoOf(err, syscall.EIO)
@@ -131,11 +144,11 @@ func dialFailed(err error) cm.Event {
 func setupFailed(err error) cm.Event {
 	switch {
 	case isTimeout(err):
-		return cm.Event{Type: cm.Unreachable, Status: -int(syscall.ETIMEDOUT),
-			Err: errors.New("the peer took the TCP connection and did not answer the connect request")}
+		return cm.Event{Type: cm.Unreachable, Status: -int(syscall.ETIMEDOUT), Err: errNoAnswer}
 	case err == io.EOF, errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
-		return cm.Event{Type: cm.Rejected, Status: -int(syscall.ECONNRESET),
-			Err: errors.New("the peer closed the connection without an answer to the connect request")}
+		return cm.Event{Type: cm.Rejected, Status: -int(syscall.ECONNRESET), Err: errNoReply}
+	case err == io.ErrUnexpectedEOF:
+		err = errHalf
 	}
 	return connectError(err)
 }

@@ -76,7 +76,7 @@ var (
 type terminated struct{ termination }
 
 func (t *terminated) Error() string {
-	return fmt.Sprintf("the peer ended the connection: it found a violation of the protocol (%v)", t.termination)
+	return fmt.Sprintf("the peer's device ended the connection for an error that it found: %v", t.termination)
 }
 
 func (t *terminated) Unwrap() error { return syscall.ECONNRESET }

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/rdmanet/rdmanet/internal/cm"
@@ -37,6 +38,8 @@ type identifier struct {
 	request  *connectRequest // of a ConnectRequest that has not been answered
 	qp       *queuePair
 
+	connected atomic.Bool // Connect has its TCP connection
+
 	mu            sync.Mutex
 	local, remote netip.AddrPort
 }
@@ -45,6 +48,7 @@ var (
 	_ cm.PlainID        = (*identifier)(nil)
 	_ cm.ConnectWaiter  = (*identifier)(nil)
 	_ cm.RequestBounder = (*identifier)(nil)
+	_ cm.TCPID          = (*identifier)(nil)
 )
 
 // NewID makes an identifier.

@@ -5,7 +5,10 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"strconv"
 	"syscall"
+
+	"github.com/rdmanet/rdmanet/internal/cm"
 )
 
 // This file is the wire format of MPA's set-up frames (RFC 5044, section 7.1;
@@ -110,12 +113,33 @@ type setupError string
 func (e setupError) Error() string { return "MPA set-up: " + string(e) }
 func (e setupError) Unwrap() error { return syscall.EPROTO }
 
+// A notMPAError is what a peer says that speaks some other protocol.
+type notMPAError struct{ said string }
+
+func (e *notMPAError) Error() string {
+	return "the peer does not speak MPA, it said " + e.said + ": " + cm.ErrNotRDMA.Error()
+}
+func (e *notMPAError) Unwrap() []error { return []error{syscall.EPROTO, cm.ErrNotRDMA} }
+
+// quote is the beginning of what a peer said, for a person.
+func quote(b []byte) string {
+	const most = 32
+	line, _, more := bytes.Cut(b, []byte("\n"))
+	if line = bytes.TrimSuffix(line, []byte("\r")); len(line) > most {
+		line, more = line[:most], true
+	}
+	if more {
+		return strconv.Quote(string(line)) + "..."
+	}
+	return strconv.Quote(string(line))
+}
+
 // parseSetup reads a frame with the given key, and returns its size too. The
 // frame's private data is b's. It fails with errShort where more is needed; what
 // cannot become a frame it refuses as soon as that shows.
 func parseSetup(b []byte, key string) (f setupFrame, size int, err error) {
 	if n := min(len(b), len(key)); !bytes.Equal(b[:n], []byte(key[:n])) {
-		return f, 0, setupError("the peer does not speak MPA")
+		return f, 0, &notMPAError{quote(b)}
 	}
 	if len(b) < setupHeaderSize {
 		return f, 0, errShort

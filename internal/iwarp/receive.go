@@ -1,7 +1,10 @@
 package iwarp
 
 import (
+	"errors"
+	"fmt"
 	"io"
+	"os"
 	"sync"
 
 	"github.com/rdmanet/rdmanet/internal/verbs"
@@ -392,6 +395,10 @@ func (q *queuePair) lost(err error) {
 	case err == io.EOF:
 		q.end(ending{err: errPeerClosed, clean: true})
 	default:
-		q.end(ending{err: err})
+		var call *os.SyscallError
+		if errors.As(err, &call) {
+			err = call.Err // which call it was says nothing
+		}
+		q.end(ending{err: fmt.Errorf("the TCP connection broke: %w", err)})
 	}
 }

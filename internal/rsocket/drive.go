@@ -131,7 +131,7 @@ func (s *Stream) settle() bool {
 	if s.lingering || !st.disconnected || st.lost != nil {
 		return false
 	}
-	st.lost = &ConnError{syscall.ECONNRESET, "", st.cause}
+	st.lost = lostError(st.cause)
 	return true
 }
 

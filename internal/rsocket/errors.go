@@ -27,8 +27,9 @@ func (e *ProtocolError) Error() string { return "the peer broke the rsockets pro
 func (e *ProtocolError) Unwrap() error { return syscall.EPROTO }
 
 // A ConnError says how a connection was lost. Errno is the errno with which a
-// TCP connection would have ended: ECONNRESET, ETIMEDOUT, or EIO for a failure
-// of this side.
+// TCP connection would have ended: ECONNRESET, ETIMEDOUT, another of the network;
+// EPROTO where the peer violated the device's protocol; or EIO for a failure of
+// this side.
 type ConnError struct {
 	Errno  syscall.Errno
 	Reason string
@@ -36,6 +37,9 @@ type ConnError struct {
 }
 
 func (e *ConnError) Error() string {
+	if e.Reason == "" && errors.Is(e.Cause, e.Errno) {
+		return e.Cause.Error() // which has the errno, in words at least
+	}
 	text := e.Errno.Error()
 	if e.Reason != "" {
 		text += ": " + e.Reason
@@ -60,11 +64,22 @@ func (e *ConnError) Timeout() bool { return e.Errno.Timeout() }
 // Temporary is false: the connection is lost.
 func (e *ConnError) Temporary() bool { return false }
 
+// lostError is the end of a connection that the connection manager has told of, with
+// what it knows about it, which may be nothing.
+func lostError(cause error) error {
+	errno := syscall.ECONNRESET
+	var e syscall.Errno
+	if errors.As(cause, &e) {
+		errno = e
+	}
+	return &ConnError{errno, "", cause}
+}
+
 // completionError is what a failed completion says about the connection.
 func completionError(status verbs.WCStatus) error {
 	switch status {
 	case verbs.WCRetryExcErr, verbs.WCRespTimeoutErr:
-		return &ConnError{syscall.ETIMEDOUT, "the peer's host does not answer", statusError(status)}
+		return &ConnError{syscall.ETIMEDOUT, "the peer's device does not answer", statusError(status)}
 	case verbs.WCRNRRetryExcErr:
 		return &ConnError{syscall.ETIMEDOUT, "the peer posts no receives", statusError(status)}
 	case verbs.WCRemAccessErr, verbs.WCRemInvReqErr, verbs.WCRemOpErr:
