@@ -252,7 +252,7 @@ func TestDialEndpoint(t *testing.T) {
 			_, err := cm.NewManager(p).Dial(t.Context(), request(p))
 			require.ErrorIs(t, err, syscall.ENOMEM)
 			require.True(t, temporary(err))
-			require.Contains(t, err.Error(), "ulimit -l")
+			require.EqualError(t, err, "connect: "+syscall.ENOMEM.Error(), "no hint: the provider knows why, and says so")
 			requireClean(t, p)
 		})
 	})

@@ -46,6 +46,11 @@ func TestTimeoutAndTemporary(t *testing.T) {
 		e := &cm.StageError{Stage: cm.StageConnect, Errno: errno, Err: errno}
 		require.Equal(t, want, [2]bool{e.Timeout(), e.Temporary()}, errno.Error())
 	}
+	// EPERM is exhaustion where memory is registered, and a refusal elsewhere.
+	for call, temporary := range map[string]bool{"rdma_create_qp": true, "rdma_connect": false, "rdma_bind_addr": false} {
+		e := &cm.StageError{Stage: cm.StageConnect, Call: call, Errno: syscall.EPERM, Err: syscall.EPERM}
+		require.Equal(t, temporary, e.Temporary(), call)
+	}
 	plain := &cm.StageError{Stage: cm.StageConnect, Err: errors.New("something")}
 	require.False(t, plain.Timeout())
 	require.False(t, plain.Temporary())

@@ -127,8 +127,11 @@ var (
 // dialFailed is the event for a TCP connection that did not come to be.
 func dialFailed(err error) cm.Event {
 	errno := errnoOf(err, syscall.EIO)
-	if isTimeout(err) {
+	switch {
+	case isTimeout(err):
 		errno = syscall.ETIMEDOUT
+	case errno == syscall.ECONNRESET, errno == syscall.ENOTCONN:
+		return setupFailed(io.EOF) // it was there, and has been closed already
 	}
 	ev := cm.Event{Type: cm.ConnectError, Status: -int(errno), Err: err}
 	switch errno {

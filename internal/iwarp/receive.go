@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"sync"
+	"syscall"
 
 	"github.com/rdmanet/rdmanet/internal/verbs"
 )
@@ -387,6 +388,15 @@ func (q *queuePair) lost(err error) {
 	if v, ok := err.(*violation); ok {
 		q.violated(v)
 		return
+	}
+	if err == io.EOF {
+		// A reset is told once: to a write, if one comes first, and then a
+		// read finds an end that no FIN has made.
+		q.tx.mu.Lock()
+		if failed := q.tx.failed; failed != nil && !errors.Is(failed, syscall.EPIPE) {
+			err = failed
+		}
+		q.tx.mu.Unlock()
 	}
 	r.eof = err
 	switch {

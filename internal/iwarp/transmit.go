@@ -62,6 +62,7 @@ type transmitter struct {
 	dead     bool   // nothing more is written
 	finished bool   // nothing is left: what was not sent has been flushed
 	fin      bool   // and the peer has been told that nothing more comes
+	failed   error  // why the socket takes nothing any more; nil if it does
 
 	badRequest uint64 // the request that made the queue pair fail, plus one
 
@@ -169,7 +170,7 @@ func (q *queuePair) writeFailed(err error) {
 	t := &q.tx
 	v, ok := err.(*violation)
 	if !ok {
-		t.dead = true
+		t.dead, t.failed = true, err
 		go q.readOn()
 		return
 	}

@@ -84,6 +84,8 @@ func (d *device) NewCQ(depth int) (verbs.CQ, error) {
 		// libsiw forgets to say why; what the kernel has refused it is
 		// memory
 		err = &Error{Call: call, Code: int(syscall.ENOMEM), Hint: "the device gives no more completion queues, or none this deep"}
+	case C.int(syscall.ENOMEM):
+		err = &Error{Call: call, Code: int(code), Hint: "the device may have no more completion queues, or none this deep"}
 	default:
 		err = &Error{Call: call, Code: int(code)}
 	}

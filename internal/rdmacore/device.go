@@ -210,12 +210,7 @@ func (pd *protectionDomain) RegisterMemory(size int, access verbs.Access) (verbs
 	code := C.rn_reg_mr(pd.c, unsafe.Pointer(&mem[0]), C.size_t(size), flags, &mr.c)
 	if code != 0 {
 		syscall.Munmap(mem)
-		err := &Error{Call: call, Code: int(code)}
-		switch syscall.Errno(code) {
-		case syscall.ENOMEM, syscall.EPERM:
-			err.Hint = "registered memory is limited by RLIMIT_MEMLOCK: see 'ulimit -l', or LimitMEMLOCK of systemd"
-		}
-		return nil, err
+		return nil, &Error{Call: call, Code: int(code), Hint: memlockHint(syscall.Errno(code), size)}
 	}
 	return mr, nil
 }

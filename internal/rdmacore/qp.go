@@ -55,6 +55,9 @@ func (id *identifier) CreateQP(pd verbs.PD, cq verbs.CQ, attr verbs.QPAttr) (ver
 		// libsiw forgets to say why; what the kernel has refused it is memory
 		return nil, &Error{Call: call, Code: int(syscall.ENOMEM), Hint: "the device gives no more queue pairs, or none this deep"}
 	}
+	if syscall.Errno(code) == syscall.ENOMEM {
+		return nil, &Error{Call: call, Code: int(code), Hint: "the device may have no more queue pairs, or none this deep"}
+	}
 	if code != 0 {
 		return nil, callError(call, code)
 	}

@@ -83,7 +83,7 @@ func completionError(status verbs.WCStatus) error {
 	case verbs.WCRNRRetryExcErr:
 		return &ConnError{syscall.ETIMEDOUT, "the peer posts no receives", statusError(status)}
 	case verbs.WCRemAccessErr, verbs.WCRemInvReqErr, verbs.WCRemOpErr:
-		return &ConnError{syscall.ECONNRESET, "the peer's device refused what its window allowed", statusError(status)}
+		return &ConnError{syscall.ECONNRESET, "the peer's device refused a request", statusError(status)}
 	case verbs.WCRemAbortErr, verbs.WCWRFlushErr:
 		return &ConnError{syscall.ECONNRESET, "", statusError(status)}
 	}

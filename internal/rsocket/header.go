@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"syscall"
 )
 
 // HeaderLen is the length of a Header in the private data of a connect request
@@ -98,6 +99,9 @@ func ParseHeader(private []byte, ib bool) (Header, error) {
 		}
 		private = private[ibHeaderLen:]
 	}
+	if len(private) == 0 {
+		return Header{}, headerErrorf("no private data, want %d bytes", HeaderLen)
+	}
 	if len(private) < HeaderLen {
 		return Header{}, headerErrorf("%d bytes of private data, want %d", len(private), HeaderLen)
 	}
@@ -154,4 +158,7 @@ func headerErrorf(format string, args ...any) error {
 	return &HeaderError{fmt.Sprintf(format, args...)}
 }
 
-func (e *HeaderError) Error() string { return "not an rsockets peer: " + e.Reason }
+func (e *HeaderError) Error() string { return "the peer speaks RDMA, but not rsockets: " + e.Reason }
+
+// Unwrap makes it an EPROTO for errors.Is.
+func (e *HeaderError) Unwrap() error { return syscall.EPROTO }

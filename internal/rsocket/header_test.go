@@ -83,7 +83,7 @@ func TestHeaderRefused(t *testing.T) {
 			var e *HeaderError
 			require.ErrorAs(t, err, &e)
 			require.Contains(t, err.Error(), test.wants)
-			require.True(t, strings.HasPrefix(err.Error(), "not an rsockets peer: "))
+			require.True(t, strings.HasPrefix(err.Error(), "the peer speaks RDMA, but not rsockets: "))
 		})
 	}
 }
