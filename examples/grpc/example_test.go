@@ -13,7 +13,7 @@ import (
 	"github.com/rdmanet/rdmanet/rdmanet"
 )
 
-// The two functions are in README.md, where the addresses are literal.
+// The two functions are those of README.md.
 
 func serve(address string, server *grpc.Server) error {
 	l, err := rdmanet.Listen("rdma", address)

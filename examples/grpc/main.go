@@ -4,6 +4,10 @@
 //	grpc -listen :7001          # serve until interrupted
 //	grpc -dial 192.0.2.1:7001   # call it
 //	grpc                        # both in one process
+//
+// It is a module of its own, and is run in its directory:
+//
+//	cd examples/grpc && go run .
 package main
 
 import (
