@@ -34,5 +34,8 @@
 // The end of the stream is io.EOF itself. Every other error is a *net.OpError
 // with Net "rdma". In a dial's there is a *StageError that tells which stage
 // failed, by which call or event, with which status; errors.Is finds
-// context.DeadlineExceeded, context.Canceled, or the syscall.Errno.
+// context.DeadlineExceeded, context.Canceled, or the syscall.Errno. An error of
+// Read or Write says what ended the connection: syscall.ECONNRESET where the peer
+// broke off, syscall.EPROTO where it violated a protocol, syscall.ETIMEDOUT where
+// it does not answer, syscall.ENODEV where the device was removed.
 package rdmanet

@@ -58,6 +58,7 @@ var stages = map[cm.Stage]Stage{
 //   - syscall.ENODEV if there is no device, or it has gone;
 //   - context.DeadlineExceeded if time was up, with Timeout true;
 //   - context.Canceled if the context was cancelled;
+//   - syscall.EPROTO if the peer's answer makes no sense: it speaks no RDMA, perhaps;
 //   - otherwise the errno of the call or of the event.
 type StageError struct {
 	Stage   Stage
