@@ -13,8 +13,12 @@ type tcpConn interface {
 	SetKeepAliveConfig(net.KeepAliveConfig) error
 
 	// plain is the connection as package net has it. It takes over the
-	// connection, also if it fails.
+	// connection, unless it fails.
 	plain() (net.Conn, error)
+
+	// ended reports whether the peer has ended the connection behind what it
+	// has sent; false where the platform cannot tell without taking that.
+	ended() bool
 }
 
 // A tcpListener accepts TCP connections. A close ends an accept with an error that
