@@ -15,7 +15,7 @@ var (
 	errEvicted    = errors.New("the peer sent no connect request, with others waiting")
 	errNoRequest  = errors.New("the peer did not send its connect request in time")
 	errNothing    = errors.New("the peer closed the connection without a connect request")
-	errPart       = errors.New("the peer closed the connection in the middle of its connect request")
+	errPart       = errors.New("the peer sent no connect request, it closed the connection in the middle of one")
 	errNotRequest = errors.New("the peer sent something that is no connect request")
 )
 
