@@ -46,6 +46,7 @@ type listener struct {
 type pendingPeer struct {
 	conn  tcpConn
 	since time.Time
+	part  bool // what it has said so far is looked at again and again
 }
 
 const (
@@ -58,6 +59,11 @@ const (
 
 	// pendingGrace is how long a peer is pending undisturbed, whoever waits.
 	pendingGrace = 250 * time.Millisecond
+
+	// maxEvictLook is how many of the oldest peers are looked at to find a silent
+	// one, and evictPause how long after that they are looked at again.
+	maxEvictLook = 64
+	evictPause   = 5 * time.Millisecond
 )
 
 // A requestBound is how long peers may take for their request, and who is told of
@@ -179,12 +185,10 @@ func (l *listener) decide() { <-l.undecided }
 func (l *listener) admit(conn tcpConn) bool {
 	l.mu.Lock()
 	for len(l.pending) >= l.backlog && !l.closed {
-		grace := pendingGrace - time.Since(l.pending[0].since)
-		if grace <= 0 {
-			l.evict()
+		if l.evict() {
 			break
 		}
-		timer := time.AfterFunc(grace, func() {
+		timer := time.AfterFunc(max(pendingGrace-time.Since(l.pending[0].since), evictPause), func() {
 			l.mu.Lock()
 			defer l.mu.Unlock()
 			l.change.Broadcast()
@@ -215,11 +219,34 @@ func (l *listener) requestTimeout() time.Duration {
 	return l.id.nic.cfg.RequestTimeout
 }
 
-// evict makes the oldest of the pending peers go. Its descriptor is free when this
-// returns: Close waits for the goroutine that reads. Called with mu held.
-func (l *listener) evict() {
-	l.pending[0].conn.Close() // its goroutine ends by that
-	l.remove(0)
+// evict makes the oldest of the pending peers go that has had its grace and is silent:
+// where something waits to be read, it is this host that is slow. Its descriptor is
+// free when this returns, since Close waits for the goroutine that reads. It reports
+// false if there is no such peer. Called with mu held.
+func (l *listener) evict() bool {
+	for i := range min(len(l.pending), maxEvictLook) {
+		p := &l.pending[i]
+		if time.Since(p.since) < pendingGrace {
+			break
+		}
+		if p.part || !p.conn.unread() {
+			p.conn.Close() // its goroutine ends by that
+			l.remove(i)
+			return true
+		}
+	}
+	return false
+}
+
+// partly notes that a peer has said a part of what it may say.
+func (l *listener) partly(conn tcpConn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i := range l.pending {
+		if l.pending[i].conn == conn {
+			l.pending[i].part = true
+		}
+	}
 }
 
 // makeRoom has a pending peer go, if one has had its grace, after a failure for want
@@ -228,11 +255,7 @@ func (l *listener) evict() {
 func (l *listener) makeRoom(err error) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !scarce(err) || l.closed || len(l.pending) == 0 || time.Since(l.pending[0].since) < pendingGrace {
-		return false
-	}
-	l.evict()
-	return true
+	return scarce(err) && !l.closed && l.evict()
 }
 
 // scarce reports whether something failed for want of descriptors or memory.

@@ -41,6 +41,8 @@ func (l *listener) speaksPlain(conn tcpConn) (bool, error) {
 			return false, nil
 		case ended:
 			return false, io.ErrUnexpectedEOF
+		case pause == peekPause:
+			l.partly(conn)
 		}
 		if !l.sleep(pause) {
 			return false, net.ErrClosed

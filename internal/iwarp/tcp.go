@@ -19,6 +19,10 @@ type tcpConn interface {
 	// ended reports whether the peer has ended the connection behind what it
 	// has sent; false where the platform cannot tell without taking that.
 	ended() bool
+
+	// unread reports whether there is something to be read; false where the
+	// platform cannot tell.
+	unread() bool
 }
 
 // A tcpListener accepts TCP connections. A close ends an accept with an error that

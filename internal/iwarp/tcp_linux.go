@@ -88,15 +88,17 @@ func (c *fileConn) plain() (net.Conn, error) {
 	return conn, nil
 }
 
-func (c *fileConn) ended() bool {
-	err := c.control(func(fd int) error {
-		p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLRDHUP}}
-		if n, err := unix.Poll(p, 0); n > 0 || err != nil {
-			return err
-		}
-		return unix.EAGAIN
+func (c *fileConn) ended() bool  { return c.poll(unix.POLLRDHUP) }
+func (c *fileConn) unread() bool { return c.poll(unix.POLLIN) }
+
+// poll reports whether one of the events is there, or the end of the connection.
+func (c *fileConn) poll(events int16) (there bool) {
+	_ = c.control(func(fd int) error { // fails if it is closed
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: events}}, 0)
+		there = n > 0
+		return err
 	})
-	return err == nil
+	return there
 }
 
 // setKeepAlive sets keepalive as package net does.
