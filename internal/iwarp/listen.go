@@ -202,7 +202,7 @@ func (l *listener) admit(conn tcpConn) bool {
 		err = net.ErrClosed
 	}
 	if err == nil {
-		l.pending = append(l.pending, pendingPeer{conn, time.Now()})
+		l.pending = append(l.pending, pendingPeer{conn: conn, since: time.Now()})
 	}
 	l.mu.Unlock()
 	if err != nil {
