@@ -52,7 +52,7 @@ func (c *scarceConn) Close() error {
 }
 
 // listenScarce makes an identifier whose listener may have so many connections.
-func listenScarce(t *testing.T, nic *NIC, limit int32) (*identifier, *scarceListener, chan cm.Event) {
+func listenScarce(t *testing.T, nic *NIC, limit int32, refused func(netip.AddrPort, error)) (*identifier, *scarceListener, chan cm.Event) {
 	tcp, err := net.Listen("tcp4", "127.0.0.1:0")
 	require.NoError(t, err)
 	addr := addrPort(tcp.Addr())
@@ -63,6 +63,7 @@ func listenScarce(t *testing.T, nic *NIC, limit int32) (*identifier, *scarceList
 	id := nic.newIdentifier()
 	events := handle(id)
 	id.bound = true
+	id.BoundRequests(0, refused)
 	id.setAddrs(addr, netip.AddrPort{})
 	id.listener = &listener{id: id, tcp: scarce, backlog: 64, undecided: make(chan struct{}, 64)}
 	id.listener.change.L = &id.listener.mu
@@ -74,7 +75,7 @@ func listenScarce(t *testing.T, nic *NIC, limit int32) (*identifier, *scarceList
 // the kernel's queue until there are some.
 func TestOutOfDescriptors(t *testing.T) {
 	nic := openNIC(t, Config{RequestTimeout: time.Minute})
-	lid, scarce, events := listenScarce(t, nic, 0)
+	lid, scarce, events := listenScarce(t, nic, 0, nil)
 	p := dialRaw(t, lid.LocalAddr())
 	p.write(appendSetup(nil, requestKey, &enhancedRequest))
 	for range 3 {
@@ -102,9 +103,8 @@ func TestOutOfDescriptors(t *testing.T) {
 func TestSilentPeersGiveTheirDescriptors(t *testing.T) {
 	const limit = 10
 	nic := openNIC(t, Config{RequestTimeout: time.Minute})
-	lid, _, events := listenScarce(t, nic, limit)
 	refused := make(chan error, 100)
-	lid.BoundRequests(0, func(_ netip.AddrPort, err error) { refused <- err })
+	lid, _, events := listenScarce(t, nic, limit, func(_ netip.AddrPort, err error) { refused <- err })
 	var silent []*rawPeer
 	for range 3 * limit {
 		silent = append(silent, dialRaw(t, lid.LocalAddr()))
