@@ -26,8 +26,8 @@ type acceptor interface {
 //	listener ─▶ pump ─┐
 //	listener ─▶ pump ─┴▶ conns, errs ─▶ Accept
 //
-// A listener whose device has gone ends alone; the error of the last one ends
-// them all.
+// A listener whose device has gone ends alone, and Accept says so once, by a temporary
+// error; that of the last one ends them all.
 type merged struct {
 	parts    []*cm.Listener
 	addr     netip.AddrPort
@@ -86,6 +86,11 @@ func (m *merged) pump(part *cm.Listener) {
 			m.mu.Unlock()
 			if last {
 				m.broken <- err
+				return
+			}
+			select {
+			case m.errs <- &partError{err}:
+			case <-m.closed:
 			}
 			return
 		}
@@ -147,3 +152,14 @@ func (m *merged) Close() error {
 
 // Addr is the address that was listened on.
 func (m *merged) Addr() netip.AddrPort { return m.addr }
+
+// A partError is why one of several listeners has ended. The others go on, so it is
+// temporary.
+type partError struct{ error }
+
+func (e *partError) Error() string {
+	return e.error.Error() + "; peers are still accepted otherwise"
+}
+func (e *partError) Unwrap() error   { return e.error }
+func (e *partError) Timeout() bool   { return false }
+func (e *partError) Temporary() bool { return true }

@@ -130,6 +130,8 @@ func publicError(err error) error {
 		return publicErrors(err.all.Errors, err.last, err.all.ErrorFormat)
 	case *runnerError:
 		return &runnerError{err.name, publicError(err.err)}
+	case *partError:
+		return &partError{publicError(err.error)}
 	}
 	return err
 }

@@ -55,10 +55,11 @@ type ListenConfig struct {
 	// AcceptPlain changes nothing.
 	AcceptPlain bool
 
-	// Refused, if not nil, is told of each peer whose connect request did not
-	// become a connection, and why; on the software NIC also of each TCP
-	// connection that brought no connect request. It must not block, and may
-	// be called by several goroutines at once.
+	// Refused, if not nil, is told of each peer that did not become a
+	// connection, once, and why: its connect request was not accepted, or, on
+	// the software NIC, its TCP connection brought none. Peers that are ended by
+	// Listener.Close are not among them. It must not block, and may be called by
+	// several goroutines at once.
 	Refused func(peer net.Addr, err error)
 }
 
@@ -71,8 +72,9 @@ func Listen(network, address string) (net.Listener, error) {
 
 // Listen listens on a local address; the listener is a *Listener. The address's
 // host must be an IP address of an interface that has an RDMA device, or a name
-// of one; an empty or unspecified one stands for all devices. Port 0 chooses a
-// port: see Listener.Addr. The context bounds the look-up of names; it does not
+// of one; an empty or unspecified one stands for all devices. With Auto the software
+// NIC serves an address without a device; that this cannot be found out, for want of
+// descriptors or memory, is an error. Port 0 chooses a port: see Listener.Addr. The context bounds the look-up of names; it does not
 // affect the listener. The network is one of "rdma", "rdma4", "rdma6", or the
 // same with "tcp".
 func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (net.Listener, error) {
@@ -136,9 +138,10 @@ var _ net.Listener = (*Listener)(nil)
 // Accept waits for the next connection: a *Conn, or with ListenConfig.AcceptPlain
 // perhaps a *net.TCPConn. A peer that fails to connect is not its business: it
 // returns an error only if the listener is closed (net.ErrClosed), its deadline has
-// passed (os.ErrDeadlineExceeded), its device is gone, or if connections have to be
-// refused because descriptors, memory or queue pairs are exhausted; that last error
-// is Temporary.
+// passed (os.ErrDeadlineExceeded), its device is gone, or if connections have to wait
+// or to be refused because descriptors, memory or queue pairs are exhausted; that last
+// error is Temporary, and so is that of a device which is gone where others, or the
+// software NIC, go on.
 func (l *Listener) Accept() (net.Conn, error) {
 	c, err := l.accept()
 	if err != nil {

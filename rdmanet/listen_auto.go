@@ -9,6 +9,7 @@ import (
 	"syscall"
 
 	"github.com/rdmanet/rdmanet/internal/cm"
+	"github.com/rdmanet/rdmanet/internal/rdmacore"
 	"github.com/rdmanet/rdmanet/internal/verbs"
 )
 
@@ -33,6 +34,10 @@ const portTries = 16
 //	                         come later; if iWARP devices are among them, which
 //	                         fail together, each RoCE and InfiniBand address by
 //	                         itself, and the software NIC for iWARP's
+//
+// That there is no device is a reason to do without; that it could not be found out,
+// for want of descriptors or memory or time, is not: a listener that has fewer ways in
+// than this host has would not be noticed.
 func listenProviders(ctx context.Context, providers []Provider, r cm.ListenRequest) (acceptor, error) {
 	devices, err := manager(providers[0])
 	if len(providers) == 1 {
@@ -43,8 +48,10 @@ func listenProviders(ctx context.Context, providers []Provider, r cm.ListenReque
 	}
 	software, softwareErr := manager(providers[1])
 	switch {
-	case softwareErr != nil && err != nil:
+	case err != nil && (softwareErr != nil || !noDevice(err)):
 		return nil, err
+	case softwareErr != nil && !errors.Is(softwareErr, errUnavailable):
+		return nil, softwareErr
 	case softwareErr != nil:
 		return listenAlone(ctx, devices, r)
 	case err != nil:
@@ -77,10 +84,13 @@ func listenBoth(ctx context.Context, software, devices *cm.Manager, r cm.ListenR
 	port := strconv.Itoa(int(addr.Port()))
 	if !addr.Addr().IsUnspecified() {
 		dev, err := devices.DeviceAt(ctx, addr.Addr())
-		if err != nil {
-			return tcp, nil // not a device's
-		}
-		if dev.Transport == verbs.IWARP {
+		switch {
+		case noDeviceAt(err):
+			return tcp, nil
+		case err != nil:
+			tcp.Close()
+			return nil, err
+		case dev.Transport == verbs.IWARP:
 			if r.Plain {
 				return tcp, nil
 			}
@@ -91,15 +101,29 @@ func listenBoth(ctx context.Context, software, devices *cm.Manager, r cm.ListenR
 	onPort := r
 	onPort.Service = port
 	rdma, err := devices.Listen(ctx, onPort)
-	if err == nil {
+	switch {
+	case err == nil:
 		return merge(addr, tcp, rdma), nil
-	}
-	if addr.Addr().IsUnspecified() && isStage(err, cm.StageListen) {
+	case noDevice(err): // it has gone just now
+		return tcp, nil
+	case addr.Addr().IsUnspecified() && isStage(err, cm.StageListen) && !scarce(err) && ctx.Err() == nil:
 		// Devices that share TCP's ports are among them.
 		return listenApart(ctx, tcp, devices, onPort)
 	}
 	tcp.Close()
 	return nil, err
+}
+
+// noDevice reports whether an error says that this host has no RDMA device, or
+// none of which this program may know.
+func noDevice(err error) bool {
+	return errors.Is(err, errUnavailable) || errors.Is(err, syscall.ENODEV) ||
+		errors.As(err, new(*rdmacore.UnavailableError)) && !scarce(err)
+}
+
+// noDeviceAt reports whether an error says that an address is none of an RDMA device.
+func noDeviceAt(err error) bool {
+	return noDevice(err) || errors.Is(err, syscall.EADDRNOTAVAIL) || errors.Is(err, syscall.EAFNOSUPPORT)
 }
 
 // listenApart listens on the address of each device that does not share TCP's
@@ -118,15 +142,21 @@ func listenApart(ctx context.Context, tcp *cm.Listener, devices *cm.Manager, r c
 	}
 	for _, ip := range ips {
 		dev, err := devices.DeviceAt(ctx, ip)
-		if err != nil || dev.Transport == verbs.IWARP {
+		if err == nil && dev.Transport == verbs.IWARP {
 			continue
 		}
-		r.Host = ip.String()
-		l, err := devices.Listen(ctx, r)
-		if err != nil {
-			return fail(err)
+		var l *cm.Listener
+		if err == nil {
+			r.Host = ip.String()
+			l, err = devices.Listen(ctx, r)
 		}
-		parts = append(parts, l)
+		switch {
+		case noDeviceAt(err):
+		case err != nil:
+			return fail(err)
+		default:
+			parts = append(parts, l)
+		}
 	}
 	return merge(tcp.Addr(), parts...), nil
 }

@@ -1,9 +1,11 @@
 package rdmanet
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/rdmanet/rdmanet/internal/cm"
@@ -92,7 +94,8 @@ func (p Provider) choices(network cm.Network) []Provider {
 }
 
 // manager returns the connection manager of a provider. Where the provider is not
-// to be had, the error is errUnavailable too.
+// to be had, the error is errUnavailable too; where that cannot be told, for want of
+// descriptors or memory, it is not.
 func manager(p Provider) (*cm.Manager, error) {
 	managers.Lock()
 	defer managers.Unlock()
@@ -107,8 +110,11 @@ func manager(p Provider) (*cm.Manager, error) {
 		managers.failed = make(map[Provider]failure)
 	}
 	provider, err := open(p)
+	if scarce(err) {
+		return nil, &providerError{p, err}
+	}
 	if err != nil {
-		err = &unavailableError{p, err}
+		err = &unavailableError{providerError{p, err}}
 		managers.failed[p] = failure{err, time.Now()}
 		return nil, err
 	}
@@ -128,18 +134,35 @@ func open(p Provider) (cm.Provider, error) {
 	return nil, fmt.Errorf("no such provider; is %s set to auto, verbs or software?", providerVariable)
 }
 
-// An unavailableError says why a provider is not to be had.
-type unavailableError struct {
+// A providerError says why a provider could not be opened. It may pass.
+type providerError struct {
 	provider Provider
 	err      error
 }
 
-func (e *unavailableError) Error() string {
+func (e *providerError) Error() string {
 	if int(e.provider) >= len(providerNames) {
 		return fmt.Sprintf("%v: %v", e.provider, e.err)
 	}
 	return fmt.Sprintf("provider %v: %v", e.provider, e.err)
 }
+func (e *providerError) Unwrap() error   { return e.err }
+func (e *providerError) Timeout() bool   { return false }
+func (e *providerError) Temporary() bool { return true }
+
+// An unavailableError says why a provider is not to be had.
+type unavailableError struct{ providerError }
+
 func (e *unavailableError) Unwrap() []error { return []error{errUnavailable, e.err} }
-func (e *unavailableError) Timeout() bool   { return false }
 func (e *unavailableError) Temporary() bool { return false }
+
+// scarce reports whether an error is for want of descriptors or memory, which
+// says nothing of what this host has.
+func scarce(err error) bool {
+	for _, errno := range []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.ENOBUFS, syscall.EAGAIN} {
+		if errors.Is(err, errno) {
+			return true
+		}
+	}
+	return false
+}

@@ -8,8 +8,8 @@ import (
 )
 
 const (
-	callAccept      = "rdma_accept"
-	callAcceptPlain = "accept"
+	callAccept    = "rdma_accept"
+	callAcceptTCP = "accept"
 
 	// failureGap is how far apart the failures are that Accept returns.
 	failureGap = time.Second
@@ -95,7 +95,7 @@ func (h *handshake) connection() (*Connection, error) {
 	}
 	conn, err := newPlainConnection(h.id)
 	if err != nil {
-		return nil, h.callFailed(callAcceptPlain, err)
+		return nil, h.callFailed(callAcceptTCP, err)
 	}
 	return conn, nil
 }
@@ -188,20 +188,44 @@ func (h *handshake) failed(err error) {
 		h.l.r.Refused(h.peer, err)
 	}
 	var e *StageError
-	if !errors.As(err, &e) || e.Event != None || !e.exhausted() {
-		return
+	if errors.As(err, &e) && e.Event == None && e.exhausted() {
+		h.l.lacking(err)
 	}
-	// One at a time, and not often: Accept returns connections in between.
+}
+
+// lacking lets Accept tell that this host lacked the means for a peer: one at a
+// time, and not often, since Accept returns connections in between.
+func (l *Listener) lacking(err error) {
 	now := time.Now().UnixNano()
-	last := h.l.lastFail.Load()
-	if last != 0 && now-last < int64(failureGap) || !h.l.lastFail.CompareAndSwap(last, now) {
+	last := l.lastFail.Load()
+	if last != 0 && now-last < int64(failureGap) || !l.lastFail.CompareAndSwap(last, now) {
 		return
 	}
 	select {
-	case h.l.failures <- err:
+	case l.failures <- err:
 	default:
 	}
 }
+
+// takingFailed tells Accept of a peer that the provider could not take, so that there
+// is not even a request. Whatever it is, the provider goes on trying: it may pass.
+func (l *Listener) takingFailed(ev Event) {
+	if ev.Status == 0 {
+		return
+	}
+	errno := eventErrno(ev)
+	e := &StageError{Stage: StageAccept, Call: callAcceptTCP, Addr: Addr{AddrPort: l.addr}, Errno: errno, Err: eventCause(errno, ev)}
+	if !e.Temporary() {
+		e.Errno, e.Err = 0, &passing{e.Err}
+	}
+	l.lacking(e)
+}
+
+// A passing error may not come again, although its errno does not say so.
+type passing struct{ error }
+
+func (e *passing) Unwrap() error   { return e.error }
+func (e *passing) Temporary() bool { return true }
 
 // deviceRemoved ends a listener on an address of the device that has gone. The
 // device cannot go before its identifiers have. It runs in the dispatcher.

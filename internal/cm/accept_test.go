@@ -3,6 +3,7 @@ package cm_test
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"sync"
@@ -368,6 +369,35 @@ func TestAcceptDeadline(t *testing.T) {
 		}
 		require.NoError(t, l.Close())
 		require.ErrorIs(t, l.SetDeadline(time.Now()), net.ErrClosed)
+		requireClean(t, p)
+	})
+}
+
+// What keeps a provider from taking peers comes out of Accept as a temporary error,
+// one at a time and a second apart, whatever it is.
+func TestTakingFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := scripted.NewProvider()
+		l := listen(t, p, listenRequest(p))
+		for _, errno := range []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.ENOBUFS, syscall.EPERM, syscall.EIO} {
+			for range 100 { // of which most are not told
+				p.ID(0).Deliver(cm.Event{Type: cm.UnknownEvent, Status: status(errno), Err: fmt.Errorf("accept4: %w", errno)})
+			}
+			_, err := l.Accept()
+			require.ErrorIs(t, err, errno)
+			require.True(t, stageError(t, err).Temporary(), "%v", errno)
+			require.False(t, stageError(t, err).Timeout())
+
+			require.NoError(t, l.SetDeadline(time.Now().Add(2*time.Second)))
+			_, err = l.Accept()
+			require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+			require.NoError(t, l.SetDeadline(time.Time{}))
+		}
+		p.ID(0).Request(cm.ConnParam{}, nil)
+		conn, err := l.Accept()
+		require.NoError(t, err, "it serves again")
+		finish(conn)
+		require.NoError(t, l.Close())
 		requireClean(t, p)
 	})
 }

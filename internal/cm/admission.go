@@ -66,6 +66,8 @@ func (l *Listener) dispatch() {
 			if !l.wildcard {
 				l.deviceRemoved(ev)
 			}
+		case UnknownEvent:
+			l.takingFailed(ev)
 		}
 	}
 	l.shutdown()

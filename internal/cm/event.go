@@ -46,6 +46,9 @@ func (t EventType) String() string {
 }
 
 // An Event is something that happened to an identifier. It owns its data.
+//
+// An UnknownEvent with a status says, of an identifier that listens, that a peer could
+// not be taken, or that requests may have been lost.
 type Event struct {
 	Type EventType
 

@@ -237,3 +237,6 @@ func (l *Listener) fail(err error) {
 		close(l.broken)
 	})
 }
+
+// Provider is the name of what the connections come from.
+func (l *Listener) Provider() string { return l.m.provider.Name() }

@@ -124,7 +124,7 @@ type RequestBounder interface {
 	ID
 
 	// BoundRequests says, before Listen, how long a peer may take for its
-	// request. refused is told of each that brings none, and why; it must not
+	// request. refused is told of each that brings none it could serve, and why; it must not
 	// block, and is called by several goroutines, not after Destroy.
 	BoundRequests(limit time.Duration, refused func(peer netip.AddrPort, err error))
 }

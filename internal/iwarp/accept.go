@@ -14,8 +14,8 @@ import (
 type connectRequest struct {
 	listener *listener
 	conn     tcpConn
-	plain    bool       // it speaks no MPA
-	frame    setupFrame // unless plain
+	frame    setupFrame
+	plain    net.Conn // in place of both, of a peer that speaks no MPA
 	once     sync.Once
 }
 
@@ -25,14 +25,22 @@ func (r *connectRequest) take() { r.once.Do(r.listener.decide) }
 // drop refuses the peer without a word.
 func (r *connectRequest) drop() {
 	r.take()
-	r.conn.Close()
+	r.close()
+}
+
+func (r *connectRequest) close() {
+	if r.plain != nil {
+		r.plain.Close()
+	} else {
+		r.conn.Close()
+	}
 }
 
 // Accept answers the peer's request. The answer is what establishes the
 // connection for this side; the peer is then heard, and answered to, when its
 // first frame has come.
 func (i *identifier) Accept(p cm.ConnParam) error {
-	if i.request == nil || i.request.plain || i.qp == nil {
+	if i.request == nil || i.request.plain != nil || i.qp == nil {
 		return fmt.Errorf("the identifier has no connect request or no queue pair: %w", syscall.EINVAL)
 	}
 	cfg := &i.nic.cfg
@@ -61,17 +69,17 @@ func (i *identifier) Accept(p cm.ConnParam) error {
 // AcceptPlain hands over the TCP connection of a peer that speaks no MPA, from
 // which nothing has been read.
 func (i *identifier) AcceptPlain() (net.Conn, error) {
-	if i.request == nil || !i.request.plain {
+	if i.request == nil || i.request.plain == nil {
 		return nil, fmt.Errorf("the identifier has no connection that is not RDMA's: %w", syscall.EINVAL)
 	}
 	r := i.request
 	i.request = nil
 	r.take()
-	if err := r.conn.SetDeadline(time.Time{}); err != nil { // that of the set-up
-		r.conn.Close()
+	if err := r.plain.SetDeadline(time.Time{}); err != nil { // that of the set-up
+		r.plain.Close()
 		return nil, plainError(err)
 	}
-	return r.conn.plain()
+	return r.plain, nil
 }
 
 // Reject refuses the peer. One that speaks no MPA would not understand an answer:
@@ -81,7 +89,7 @@ func (i *identifier) Reject(privateData []byte) error {
 		return fmt.Errorf("the identifier has no connect request: %w", syscall.EINVAL)
 	}
 	r := i.request
-	if r.plain {
+	if r.plain != nil {
 		i.request = nil
 		r.drop()
 		return nil

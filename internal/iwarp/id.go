@@ -89,7 +89,7 @@ func (i *identifier) CreateQP(pd verbs.PD, cq verbs.CQ, attr verbs.QPAttr) (verb
 // is accepted, or before Accept.
 func (i *identifier) SetKeepAlive(cfg net.KeepAliveConfig) error {
 	i.keep = &cfg
-	if i.request != nil {
+	if i.request != nil && i.request.plain == nil {
 		return i.request.conn.SetKeepAliveConfig(cfg)
 	}
 	return nil

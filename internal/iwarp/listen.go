@@ -3,7 +3,6 @@ package iwarp
 import (
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/netip"
 	"sync"
@@ -16,35 +15,38 @@ import (
 // A listener accepts TCP connections, and makes a ConnectRequest of each whose
 // peer sends a connect request in time.
 //
-//	accept loop ──▶ pending: a goroutine each ──▶ ConnectRequest ──▶ Accept, Reject
-//	  │               reads the request, bounded     │                or Destroy of
-//	  │               by RequestTimeout              │                the identifier
-//	  │               and in number                  │
-//	  └── stops while so many requests are undecided ┘
+//	accept loop ──▶ pending: a goroutine each ──▶ turn ──▶ undecided: a ConnectRequest
+//	  │               reads the request, bounded            each, until Accept, Reject
+//	  │               by RequestTimeout                     or Destroy of the identifier
+//	  │               and in number                         │
+//	  └── waits for its turn, too ──────────────────────────┘
 //
 // Peers that connect and say nothing cost one goroutine and one socket each,
-// for the RequestTimeout at the longest. When there are too many of them the
-// oldest has to go, once it has had some time to speak: whoever speaks at once
-// gets through. The undecided ones are the user's to decide; those behind them
-// wait in the kernel's backlog. Peers that speak no MPA go the same way, where they
-// are served: what they say first stands for the request.
+// for the RequestTimeout at the longest. When there are too many of them, or no
+// descriptors are left, the oldest has to go, once it has had some time to speak:
+// whoever speaks at once gets through. The undecided ones are the user's to decide;
+// the others wait for their turn, in order, and none is refused for want of one.
+// Peers that speak no MPA go the same way, where they are served: what they say first
+// stands for the request.
 type listener struct {
 	id      *identifier
 	tcp     tcpListener
 	backlog int
 	plain   bool // serves peers that speak no MPA, too
 
-	mu        sync.Mutex
-	closed    bool
-	pending   []pendingPeer // oldest first
-	undecided int
-	change    sync.Cond // of any of these
+	undecided chan struct{} // a token for each undecided request
+
+	mu      sync.Mutex
+	closed  bool
+	pending []pendingPeer // oldest first
+	change  sync.Cond     // of either of these
 }
 
 // A pendingPeer has a TCP connection and has not sent its request.
 type pendingPeer struct {
 	conn  tcpConn
 	since time.Time
+	part  bool // what it has said so far is looked at again and again
 }
 
 const (
@@ -53,14 +55,19 @@ const (
 	// acceptPause is how long the accept loop waits after a failure, such as
 	// for want of descriptors, at first and at most.
 	acceptPause    = 5 * time.Millisecond
-	maxAcceptPause = time.Second
+	maxAcceptPause = 100 * time.Millisecond
 
 	// pendingGrace is how long a peer is pending undisturbed, whoever waits.
 	pendingGrace = 250 * time.Millisecond
+
+	// maxEvictLook is how many of the oldest peers are looked at to find a silent
+	// one, and evictPause how long after that they are looked at again.
+	maxEvictLook = 64
+	evictPause   = 5 * time.Millisecond
 )
 
 // A requestBound is how long peers may take for their request, and who is told of
-// those that bring none; nil tells nobody.
+// those that are not served; nil tells nobody.
 type requestBound struct {
 	limit   time.Duration
 	refused func(peer netip.AddrPort, err error)
@@ -107,7 +114,7 @@ func (i *identifier) listen(backlog int, plain bool) error {
 	if err != nil {
 		return err
 	}
-	l := &listener{id: i, tcp: own, backlog: backlog, plain: plain}
+	l := &listener{id: i, tcp: own, backlog: backlog, plain: plain, undecided: make(chan struct{}, backlog)}
 	l.change.L = &l.mu
 	i.listener = l
 	i.setAddrs(netip.AddrPortFrom(local.Addr(), addr.Port()), netip.AddrPort{})
@@ -115,16 +122,21 @@ func (i *identifier) listen(backlog int, plain bool) error {
 	return nil
 }
 
-// accept is the accept loop.
+// accept is the accept loop. It takes no connection from the kernel's queue before
+// those that it has taken have had their turn.
 func (l *listener) accept() {
 	pause := acceptPause
 	for l.turn() {
+		l.decide()
 		conn, err := l.tcp.accept()
-		if err != nil {
-			if errors.Is(err, net.ErrClosed) {
-				return
-			}
-			// There is nobody to tell, and it may pass.
+		switch {
+		case errors.Is(err, net.ErrClosed):
+			return
+		case err != nil && l.makeRoom(err):
+			continue
+		case err != nil:
+			// It may pass, and the peers in the kernel's queue can wait.
+			l.fail(plainError(err))
 			if !l.sleep(pause) {
 				return
 			}
@@ -138,6 +150,11 @@ func (l *listener) accept() {
 	}
 }
 
+// fail tells the listener's owner that peers cannot be taken.
+func (l *listener) fail(err error) {
+	l.id.Deliver(cm.Event{Type: cm.UnknownEvent, Status: -int(errnoOf(err, syscall.EIO)), Err: err})
+}
+
 func (l *listener) sleep(d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -149,30 +166,29 @@ func (l *listener) sleep(d time.Duration) bool {
 	}
 }
 
-// turn waits until another request may come in, and reports false when the
-// listener is closed.
+// turn waits until one more request may be undecided, in the order of the calls,
+// and counts it. It reports false when the listener is closed.
 func (l *listener) turn() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for l.undecided >= l.backlog && !l.closed {
-		l.change.Wait()
+	select {
+	case l.undecided <- struct{}{}:
+		return true
+	case <-l.id.ctx.Done():
+		return false
 	}
-	return !l.closed
 }
+
+// decide notes that a request has been decided.
+func (l *listener) decide() { <-l.undecided }
 
 // admit takes a connection among the pending ones as soon as there is room for
 // it, and bounds its time. It reports false when the listener is closed.
 func (l *listener) admit(conn tcpConn) bool {
 	l.mu.Lock()
-	defer l.mu.Unlock()
 	for len(l.pending) >= l.backlog && !l.closed {
-		grace := pendingGrace - time.Since(l.pending[0].since)
-		if grace <= 0 {
-			l.pending[0].conn.Close() // its goroutine ends by that
-			l.remove(0)
+		if l.evict() {
 			break
 		}
-		timer := time.AfterFunc(grace, func() {
+		timer := time.AfterFunc(max(pendingGrace-time.Since(l.pending[0].since), evictPause), func() {
 			l.mu.Lock()
 			defer l.mu.Unlock()
 			l.change.Broadcast()
@@ -182,12 +198,18 @@ func (l *listener) admit(conn tcpConn) bool {
 	}
 	// Before close can see it, whose deadline must be the last.
 	err := conn.SetReadDeadline(time.Now().Add(l.requestTimeout()))
-	if l.closed || err != nil {
-		conn.Close()
-		return false
+	if err == nil && l.closed {
+		err = net.ErrClosed
 	}
-	l.pending = append(l.pending, pendingPeer{conn, time.Now()})
-	return true
+	if err == nil {
+		l.pending = append(l.pending, pendingPeer{conn: conn, since: time.Now()})
+	}
+	l.mu.Unlock()
+	if err != nil {
+		conn.Close()
+		l.refuse(conn, err)
+	}
+	return err == nil
 }
 
 func (l *listener) requestTimeout() time.Duration {
@@ -197,19 +219,64 @@ func (l *listener) requestTimeout() time.Duration {
 	return l.id.nic.cfg.RequestTimeout
 }
 
-// leave takes the connection out again, as an undecided request or not. It fails
-// if the peer has had to go meanwhile, or the listener has been closed.
-func (l *listener) leave(conn tcpConn, request bool) error {
+// evict makes the oldest of the pending peers go that has had its grace and is silent:
+// where something waits to be read, it is this host that is slow. Its descriptor is
+// free when this returns, since Close waits for the goroutine that reads. It reports
+// false if there is no such peer. Called with mu held.
+func (l *listener) evict() bool {
+	for i := range min(len(l.pending), maxEvictLook) {
+		p := &l.pending[i]
+		if time.Since(p.since) < pendingGrace {
+			break
+		}
+		if p.part || !p.conn.unread() {
+			p.conn.Close() // its goroutine ends by that
+			l.remove(i)
+			return true
+		}
+	}
+	return false
+}
+
+// partly notes that a peer has said a part of what it may say.
+func (l *listener) partly(conn tcpConn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.closed {
-		return net.ErrClosed
+	for i := range l.pending {
+		if l.pending[i].conn == conn {
+			l.pending[i].part = true
+		}
 	}
+}
+
+// makeRoom has a pending peer go, if one has had its grace, after a failure for want
+// of what its socket holds. It reports false if there is no such peer, or if the
+// failure was another.
+func (l *listener) makeRoom(err error) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return scarce(err) && !l.closed && l.evict()
+}
+
+// scarce reports whether something failed for want of descriptors or memory.
+func scarce(err error) bool {
+	switch errnoOf(portableError(err), 0) {
+	case syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.ENOBUFS:
+		return true
+	}
+	return false
+}
+
+// leave takes the connection out again. It fails if the peer has had to go
+// meanwhile, or the listener has been closed.
+func (l *listener) leave(conn tcpConn) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	for i := range l.pending {
 		if l.pending[i].conn == conn {
 			l.remove(i)
-			if request {
-				l.undecided++
+			if l.closed {
+				return net.ErrClosed
 			}
 			return nil
 		}
@@ -217,91 +284,10 @@ func (l *listener) leave(conn tcpConn, request bool) error {
 	return errEvicted
 }
 
-// Why a peer was not served.
-var (
-	errEvicted    = errors.New("the peer sent no connect request, with others waiting")
-	errNoRequest  = errors.New("the peer did not send its connect request in time")
-	errNothing    = errors.New("the peer closed the connection without a connect request")
-	errNotRequest = errors.New("the peer sent something that is no connect request")
-)
-
-// refuse tells of a peer that brought no request, unless the listener is closed.
-func (l *listener) refuse(conn tcpConn, err error) {
-	switch {
-	case err == net.ErrClosed:
-		return
-	case isTimeout(err):
-		err = errNoRequest
-	case err == io.EOF, errors.Is(err, syscall.ECONNRESET):
-		err = errNothing
-	case err != errEvicted:
-		err = fmt.Errorf("%w: %w", errNotRequest, err)
-	}
-	if refused := l.id.requests.refused; refused != nil {
-		refused(addrPort(conn.RemoteAddr()), err)
-	}
-}
-
 // remove takes a pending peer out. Called with mu held.
 func (l *listener) remove(i int) {
 	l.pending = append(l.pending[:i], l.pending[i+1:]...)
 	l.change.Broadcast()
-}
-
-// decide notes that a request has been decided.
-func (l *listener) decide() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.undecided--
-	l.change.Broadcast()
-}
-
-// serve reads a connection's request, or finds out that none will come.
-func (l *listener) serve(conn tcpConn) {
-	cfg := &l.id.nic.cfg
-	var plain bool
-	var req setupFrame
-	var surplus []byte
-	var err error
-	if l.plain {
-		plain, err = l.speaksPlain(conn)
-	}
-	if err == nil && !plain {
-		req, surplus, err = readSetup(conn, requestKey, 0)
-	}
-	if err == nil && len(surplus) > 0 {
-		err = setupError("the peer sent frames before the reply")
-	}
-	if err == nil && req.reject {
-		err = setupError("a request that rejects")
-	}
-	if left := l.leave(conn, err == nil); left != nil {
-		err = left
-	}
-	if err != nil {
-		conn.Close() // a peer that does not speak MPA is owed no answer
-		l.refuse(conn, err)
-		return
-	}
-	if !plain && refusal(&req) != nil {
-		if rej, err := rejection(&req, nil); req.revision <= 2 && err == nil {
-			_ = writeSetup(conn, replyKey, &rej, cfg.RequestTimeout)
-		}
-		closeBehind(conn, cfg.CloseTimeout)
-		l.decide()
-		return
-	}
-	child := l.id.nic.newIdentifier()
-	child.bound = true
-	child.request = &connectRequest{listener: l, conn: conn, plain: plain, frame: req}
-	child.setAddrs(addrPort(conn.LocalAddr()), addrPort(conn.RemoteAddr()))
-	ev := cm.Event{Type: cm.ConnectRequest, Request: child, Plain: plain}
-	if !plain {
-		ev.Param = eventParam(&req)
-	}
-	if !l.id.Deliver(ev) {
-		_ = child.Destroy() // nobody takes it
-	}
 }
 
 // close ends the listener and the set-ups under way. Requests that were

@@ -19,15 +19,16 @@ const (
 
 // speaksPlain waits for a peer's first bytes, and reports whether they are no
 // beginning of an MPA request. It fails with io.EOF if the peer says nothing before
-// its end, and with an error that is a Timeout when the connection's read deadline
-// is over.
+// its end, with io.ErrUnexpectedEOF if it ends within the key, and with an error that
+// is a Timeout when the connection's read deadline is over.
 //
 // A part of the key is looked at again and again, since it makes the socket
-// readable whether more comes or not. If nothing more comes, not even the end shows
-// behind it, and the deadline decides: only who speaks MPA begins in that way.
+// readable whether more comes or not. Where the platform does not show the end behind
+// it, the deadline decides.
 func (l *listener) speaksPlain(conn tcpConn) (bool, error) {
 	var b [len(requestKey)]byte
 	for pause := peekPause; ; pause = min(2*pause, maxPeekPause) {
+		ended := conn.ended() // before the look: nothing can come behind that is not seen
 		n, err := peek(conn, b[:])
 		switch {
 		case err != nil:
@@ -38,6 +39,10 @@ func (l *listener) speaksPlain(conn tcpConn) (bool, error) {
 			return true, nil
 		case n == len(requestKey):
 			return false, nil
+		case ended:
+			return false, io.ErrUnexpectedEOF
+		case pause == peekPause:
+			l.partly(conn)
 		}
 		if !l.sleep(pause) {
 			return false, net.ErrClosed

@@ -28,14 +28,13 @@ var _ tcpConn = (*fileConn)(nil)
 func (c *fileConn) LocalAddr() net.Addr  { return net.TCPAddrFromAddrPort(c.local) }
 func (c *fileConn) RemoteAddr() net.Addr { return net.TCPAddrFromAddrPort(c.remote) }
 
-// newFileConn takes over a connected socket, also if it fails.
+// newFileConn takes over a socket that is, or was, connected to remote, also if it
+// fails. Of one that the peer has reset meanwhile the kernel no longer says to whom.
 func newFileConn(file *os.File, remote unix.Sockaddr) (*fileConn, error) {
 	c := &fileConn{File: file}
 	var local unix.Sockaddr
 	err := c.control(func(fd int) (err error) {
-		if local, err = unix.Getsockname(fd); err == nil && remote == nil {
-			remote, err = unix.Getpeername(fd)
-		}
+		local, err = unix.Getsockname(fd)
 		return os.NewSyscallError("getsockname", err)
 	})
 	if err != nil {
@@ -71,10 +70,35 @@ func (c *fileConn) SetKeepAliveConfig(cfg net.KeepAliveConfig) error {
 	return c.control(func(fd int) error { return setKeepAlive(fd, cfg) })
 }
 
+// errReset is a connection that was reset before package net could take it over: it
+// asks the kernel for the addresses, which then knows the peer's no more.
+var errReset = fmt.Errorf("the peer reset the connection: %w", syscall.ECONNRESET)
+
 // plain duplicates the socket: package net takes over no other.
 func (c *fileConn) plain() (net.Conn, error) {
-	defer c.Close()
-	return net.FileConn(c.File)
+	conn, err := net.FileConn(c.File)
+	if err == nil && (conn.LocalAddr() == nil || conn.RemoteAddr() == nil) {
+		conn.Close()
+		err = errReset
+	}
+	if err != nil {
+		return nil, err
+	}
+	c.Close()
+	return conn, nil
+}
+
+func (c *fileConn) ended() bool  { return c.poll(unix.POLLRDHUP) }
+func (c *fileConn) unread() bool { return c.poll(unix.POLLIN) }
+
+// poll reports whether one of the events is there, or the end of the connection.
+func (c *fileConn) poll(events int16) (there bool) {
+	_ = c.control(func(fd int) error { // fails if it is closed
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: events}}, 0)
+		there = n > 0
+		return err
+	})
+	return there
 }
 
 // setKeepAlive sets keepalive as package net does.
@@ -161,11 +185,15 @@ func dialFile(ctx context.Context, src, dst netip.AddrPort, keep net.KeepAliveCo
 		return nil, err
 	}
 	file := os.NewFile(uintptr(fd), "tcp")
-	if err := connectFile(ctx, file, sockaddr(family, dst)); err != nil {
+	peer := sockaddr(family, dst)
+	if err := connectFile(ctx, file, peer); err != nil {
 		file.Close()
 		return nil, err
 	}
-	return newFileConn(file, nil)
+	if named, err := unix.Getpeername(fd); err == nil { // it may have been chosen by the kernel
+		peer = named
+	}
+	return newFileConn(file, peer)
 }
 
 // connectFile connects a socket, and waits for it until ctx ends.

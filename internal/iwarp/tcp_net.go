@@ -15,6 +15,9 @@ var _ tcpConn = netConn{}
 
 func (c netConn) plain() (net.Conn, error) { return c.TCPConn, nil }
 
+func (c netConn) ended() bool  { return false }
+func (c netConn) unread() bool { return false }
+
 // dialTCP connects, until ctx ends, from src if that is valid.
 func dialTCP(ctx context.Context, src, dst netip.AddrPort, keep net.KeepAliveConfig) (tcpConn, error) {
 	d := net.Dialer{KeepAliveConfig: keep}

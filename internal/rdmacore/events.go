@@ -66,7 +66,7 @@ func (p *provider) endChannel() {
 func newChannel(p *provider) (*channel, error) {
 	ch := &channel{p: p}
 	if code := C.rn_create_channel(&ch.c); code != 0 {
-		return nil, noDevice(callError("rdma_create_event_channel", code), "/")
+		return nil, found(noDevice(callError("rdma_create_event_channel", code), "/"), "/")
 	}
 	var err error
 	if ch.file, ch.raw, err = pollable(int(ch.c.fd), "rdma event channel"); err != nil {

@@ -100,7 +100,11 @@ func (id *identifier) Bind(local cm.Addr, v6only bool) error {
 	}
 	var ss C.struct_sockaddr_storage
 	fill(&ss, b)
-	return callError("rdma_bind_addr", C.rn_bind(id.c, unsafe.Pointer(&ss), cBool(v6only)))
+	code := C.rn_bind(id.c, unsafe.Pointer(&ss), cBool(v6only))
+	if code == C.int(syscall.ENODEV) {
+		return found(callError("rdma_bind_addr", code), "/")
+	}
+	return callError("rdma_bind_addr", code)
 }
 
 func (id *identifier) ResolveAddr(src, dst cm.Addr, timeoutMS int) error {

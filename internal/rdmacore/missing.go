@@ -3,10 +3,42 @@
 package rdmacore
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
+
+// openNeeds is how many descriptors librdmacm and libibverbs may need at a time to find and
+// open a device.
+const openNeeds = 4
+
+// found puts in place of err, which says that there is no device, that descriptors
+// have run out, if that may be why: the libraries take any failure to open a device,
+// or to look for one, for none.
+func found(err error, root string) error {
+	devices, derr := os.ReadDir(filepath.Join(root, "sys/class/infiniband"))
+	if errors.Is(derr, fs.ErrNotExist) || derr == nil && len(devices) == 0 {
+		return err
+	}
+	var fds []int
+	defer func() {
+		for _, fd := range fds {
+			_ = unix.Close(fd) // nothing depends on it
+		}
+	}()
+	for range openNeeds {
+		fd, serr := unix.Eventfd(0, unix.EFD_CLOEXEC)
+		if serr != nil {
+			return &Error{Call: "eventfd", Code: int(serr.(syscall.Errno)), Hint: "so an RDMA device cannot be looked for: " + err.Error()}
+		}
+		fds = append(fds, fd)
+	}
+	return err
+}
 
 // noDevice explains why there is no event channel. librdmacm answers ENODEV
 // where libibverbs shows it no device, and otherwise with what opening

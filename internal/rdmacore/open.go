@@ -65,13 +65,13 @@ func Open() (cm.Provider, error) {
 	defer shared.mu.Unlock()
 	if !shared.loaded {
 		if err := load(rdmacmName, ibverbsName); err != nil {
-			return nil, err
+			return nil, found(err, "/")
 		}
 		shared.loaded = true
 	}
 	var c *C.struct_rn_event_channel
 	if code := C.rn_create_channel(&c); code != 0 {
-		return nil, noDevice(callError("rdma_create_event_channel", code), "/")
+		return nil, found(noDevice(callError("rdma_create_event_channel", code), "/"), "/")
 	}
 	C.rn_destroy_channel(c)
 	shared.usable.Store(true)
