@@ -18,10 +18,11 @@ type Dialer struct {
 	Timeout  time.Duration
 	Deadline time.Time
 
-	// LocalAddr is the address to dial from, a *Addr or a *net.TCPAddr. It
-	// picks the device on a host with several. nil leaves the choice to the
-	// connection manager. In the network "ib" it must name the InfiniBand
-	// port to ask.
+	// LocalAddr is the address to dial from, a *net.TCPAddr. It picks the
+	// device on a host with several. nil leaves the choice to the connection
+	// manager, and so does an address without IP, but for its port. In the
+	// network "ib" it must name the InfiniBand port to ask, by an IP address
+	// of its interface.
 	LocalAddr net.Addr
 
 	// Resolver resolves names, under the dial's context. nil means

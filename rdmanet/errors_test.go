@@ -117,7 +117,7 @@ func TestStagesHaveNames(t *testing.T) {
 }
 
 func TestWrap(t *testing.T) {
-	c := &Conn{local: &Addr{IP: net.IPv4(10, 0, 0, 1), Port: 1}, remote: &Addr{IP: net.IPv4(10, 0, 0, 7), Port: 2}}
+	c := &Conn{local: &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 1}, remote: &net.TCPAddr{IP: net.IPv4(10, 0, 0, 7), Port: 2}}
 	require.NoError(t, c.wrap(opRead, nil))
 	require.Equal(t, io.EOF, c.wrap(opRead, io.EOF))
 	err := c.wrap(opRead, syscall.ECONNRESET)
