@@ -30,7 +30,9 @@ type Dialer struct {
 	Resolver *net.Resolver
 
 	// KeepAlive and KeepAliveConfig are as in net.Dialer: how a connection
-	// finds out that its peer has vanished. By default it is on.
+	// finds out that its peer has vanished. By default it is on, with 9 probes
+	// 15 s apart after 15 s of silence. KeepAlive sets only the time of
+	// silence. Negative fields of KeepAliveConfig mean the defaults.
 	KeepAlive       time.Duration
 	KeepAliveConfig net.KeepAliveConfig
 

@@ -128,9 +128,11 @@ func TestWrap(t *testing.T) {
 func TestKeepAlive(t *testing.T) {
 	require.Equal(t, net.KeepAliveConfig{Enable: true}, keepAlive(0, net.KeepAliveConfig{}))
 	require.False(t, keepAlive(-1, net.KeepAliveConfig{}).Enable)
-	require.Equal(t, net.KeepAliveConfig{Enable: true, Idle: time.Second, Interval: time.Second}, keepAlive(time.Second, net.KeepAliveConfig{}))
+	require.Equal(t, net.KeepAliveConfig{Enable: true, Idle: time.Second}, keepAlive(time.Second, net.KeepAliveConfig{}))
 	cfg := net.KeepAliveConfig{Enable: true, Idle: 1, Interval: 2, Count: 3}
 	require.Equal(t, cfg, keepAlive(-1, cfg))
+	cfg = net.KeepAliveConfig{Enable: true, Idle: -1, Interval: -1, Count: -1}
+	require.Equal(t, net.KeepAliveConfig{Enable: true}, keepAlive(time.Second, cfg), "the defaults")
 }
 
 func TestInfoOf(t *testing.T) {
