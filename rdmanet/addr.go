@@ -77,7 +77,7 @@ func localAddr(a net.Addr) (cm.Addr, error) {
 	if len(own.IP) != 0 {
 		var ok bool
 		if ip, ok = netip.AddrFromSlice(own.IP); !ok {
-			return cm.Addr{}, &net.AddrError{Err: "non-IP address", Addr: own.String()}
+			return cm.Addr{}, &net.AddrError{Err: "no suitable address found", Addr: own.String()}
 		}
 	}
 	if own.Port < 0 || own.Port > 0xffff {

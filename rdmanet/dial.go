@@ -102,7 +102,11 @@ func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.
 	}
 	c, err := d.dial(ctx, network, address)
 	if err != nil {
-		return nil, &net.OpError{Op: opDial, Net: netName, Source: d.LocalAddr, Addr: errorAddr(err, address), Err: publicError(err)}
+		oe := &net.OpError{Op: opDial, Net: netName, Err: publicError(err)}
+		if !unresolved(err) {
+			oe.Source, oe.Addr = d.LocalAddr, errorAddr(err, address)
+		}
+		return nil, oe
 	}
 	return c, nil
 }
@@ -124,21 +128,19 @@ func (d *Dialer) dial(ctx context.Context, network, address string) (net.Conn, e
 	if err != nil {
 		return nil, err
 	}
-	local, err := localAddr(d.LocalAddr)
-	if err != nil {
-		return nil, err
-	}
 	r := cm.DialRequest{
 		Network: fam,
 		Service: address,
 		Names:   names(d.Resolver),
-		Local:   local,
 		Trace:   stageTrace(ctx),
 	}
 	if fam != cm.IB {
-		if r.Host, r.Service, err = net.SplitHostPort(address); err != nil {
+		if r.Host, r.Service, err = splitDial(address); err != nil {
 			return nil, err
 		}
+	}
+	if r.Local, err = localAddr(d.LocalAddr); err != nil {
+		return nil, err
 	}
 	cfg := endpointConfig{
 		readBuffer: d.ReadBuffer, writeBuffer: d.WriteBuffer,

@@ -110,7 +110,10 @@ func (i *identifier) listen(backlog int, plain bool) error {
 	l := &listener{id: i, tcp: own, backlog: backlog, plain: plain}
 	l.change.L = &l.mu
 	i.listener = l
-	i.setAddrs(netip.AddrPortFrom(local.Addr(), addr.Port()), netip.AddrPort{})
+	if !local.Addr().IsUnspecified() { // of both families there may be one
+		addr = netip.AddrPortFrom(local.Addr(), addr.Port())
+	}
+	i.setAddrs(addr, netip.AddrPort{})
 	i.work.Go(l.accept)
 	return nil
 }
