@@ -95,7 +95,7 @@ func (m *Manager) bindPlan(ctx context.Context, r *ListenRequest, plan []binding
 			local := id.LocalAddr()
 			at = local.Port()
 			b.addr = netip.AddrPortFrom(bd.ip, at)
-			if local.Addr().IsUnspecified() { // a provider may have one family where both were asked for
+			if local.Addr().IsValid() { // it may have one family where both were asked for, or no zone
 				b.addr = local
 			}
 		}

@@ -30,6 +30,17 @@ func (n Network) lookupName() string {
 	return "ip"
 }
 
+// portName is what Go's resolver calls the network of a service.
+func (n Network) portName() string {
+	switch n {
+	case IPv4:
+		return "tcp4"
+	case IPv6:
+		return "tcp6"
+	}
+	return "tcp"
+}
+
 // has reports whether an address belongs to the network.
 func (n Network) has(a netip.Addr) bool {
 	switch n {
@@ -47,7 +58,8 @@ type Names struct {
 	// LookupHost is as net.Resolver.LookupNetIP; network is "ip", "ip4" or
 	// "ip6".
 	LookupHost func(ctx context.Context, network, host string) ([]netip.Addr, error)
-	// LookupPort is as net.Resolver.LookupPort; network is "tcp".
+	// LookupPort is as net.Resolver.LookupPort; network is "tcp", "tcp4" or
+	// "tcp6".
 	LookupPort func(ctx context.Context, network, service string) (int, error)
 }
 
@@ -85,7 +97,7 @@ func (n Names) lookup(ctx context.Context, network Network, host, service string
 		if lookupPort == nil {
 			lookupPort = net.DefaultResolver.LookupPort
 		}
-		number, err := lookupPort(ctx, "tcp", service)
+		number, err := lookupPort(ctx, network.portName(), service)
 		if err != nil {
 			return nil, err
 		}
@@ -160,11 +172,12 @@ func lookupError(ctx context.Context, err error) error {
 // with a loopback address in place of one that stands for this host.
 func (r *DialRequest) reachable(addrs []netip.AddrPort) ([]target, error) {
 	var targets []target
-	seen := make(map[netip.AddrPort]bool) // two wildcards may stand for one address
-	for _, ap := range addrs {
+	for i, ap := range addrs {
 		dst := Addr{AddrPort: netip.AddrPortFrom(loopback(r.Network, r.Local, ap.Addr()), ap.Port())}
-		if _, ok := sourceFor(r.Local, dst); ok && !seen[dst.AddrPort] {
-			seen[dst.AddrPort] = true
+		if i > 0 && ap.Addr().IsUnspecified() && len(targets) > 0 && targets[0].dst.AddrPort == dst.AddrPort {
+			continue // the wildcards of both families stand for one address
+		}
+		if _, ok := sourceFor(r.Local, dst); ok {
 			targets = append(targets, target{dst: dst})
 		}
 	}

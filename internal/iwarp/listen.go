@@ -110,9 +110,6 @@ func (i *identifier) listen(backlog int, plain bool) error {
 	l := &listener{id: i, tcp: own, backlog: backlog, plain: plain}
 	l.change.L = &l.mu
 	i.listener = l
-	if !local.Addr().IsUnspecified() { // of both families there may be one
-		addr = netip.AddrPortFrom(local.Addr(), addr.Port())
-	}
 	i.setAddrs(addr, netip.AddrPort{})
 	i.work.Go(l.accept)
 	return nil
