@@ -18,10 +18,11 @@ type Dialer struct {
 	Timeout  time.Duration
 	Deadline time.Time
 
-	// LocalAddr is the address to dial from, a *Addr or a *net.TCPAddr. It
-	// picks the device on a host with several. nil leaves the choice to the
-	// connection manager. In the network "ib" it must name the InfiniBand
-	// port to ask.
+	// LocalAddr is the address to dial from, a *net.TCPAddr. It picks the
+	// device on a host with several. nil leaves the choice to the connection
+	// manager, and so does an address without IP, but for its port. In the
+	// network "ib" it must name the InfiniBand port to ask, by an IP address
+	// of its interface.
 	LocalAddr net.Addr
 
 	// Resolver resolves names, under the dial's context. nil means
@@ -29,7 +30,9 @@ type Dialer struct {
 	Resolver *net.Resolver
 
 	// KeepAlive and KeepAliveConfig are as in net.Dialer: how a connection
-	// finds out that its peer has vanished. By default it is on.
+	// finds out that its peer has vanished. By default it is on, with 9 probes
+	// 15 s apart after 15 s of silence. KeepAlive sets only the time of
+	// silence. Negative fields of KeepAliveConfig mean the defaults.
 	KeepAlive       time.Duration
 	KeepAliveConfig net.KeepAliveConfig
 
@@ -99,7 +102,11 @@ func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.
 	}
 	c, err := d.dial(ctx, network, address)
 	if err != nil {
-		return nil, &net.OpError{Op: opDial, Net: netName, Source: d.LocalAddr, Addr: errorAddr(err, address), Err: publicError(err)}
+		oe := &net.OpError{Op: opDial, Net: netName, Err: publicError(err)}
+		if !unresolved(err) {
+			oe.Source, oe.Addr = d.LocalAddr, errorAddr(err, address)
+		}
+		return nil, oe
 	}
 	return c, nil
 }
@@ -121,21 +128,19 @@ func (d *Dialer) dial(ctx context.Context, network, address string) (net.Conn, e
 	if err != nil {
 		return nil, err
 	}
-	local, err := localAddr(d.LocalAddr)
-	if err != nil {
-		return nil, err
-	}
 	r := cm.DialRequest{
 		Network: fam,
 		Service: address,
 		Names:   names(d.Resolver),
-		Local:   local,
 		Trace:   stageTrace(ctx),
 	}
 	if fam != cm.IB {
-		if r.Host, r.Service, err = net.SplitHostPort(address); err != nil {
+		if r.Host, r.Service, err = splitDial(address); err != nil {
 			return nil, err
 		}
+	}
+	if r.Local, err = localAddr(d.LocalAddr); err != nil {
+		return nil, err
 	}
 	cfg := endpointConfig{
 		readBuffer: d.ReadBuffer, writeBuffer: d.WriteBuffer,

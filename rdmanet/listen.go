@@ -72,9 +72,10 @@ func Listen(network, address string) (net.Listener, error) {
 
 // Listen listens on a local address; the listener is a *Listener. The address's
 // host must be an IP address of an interface that has an RDMA device, or a name
-// of one; an empty or unspecified one stands for all devices. With Auto the software
-// NIC serves an address without a device; that this cannot be found out, for want of
-// descriptors or memory, is an error. Port 0 chooses a port: see Listener.Addr. The context bounds the look-up of names; it does not
+// of one; an empty or unspecified one stands for all devices, and so does an empty
+// address. With Auto the software NIC serves an address without a device; that this
+// cannot be found out, for want of descriptors or memory, is an error. Port 0 chooses
+// a port: see Listener.Addr. The context bounds the look-up of names; it does not
 // affect the listener. The network is one of "rdma", "rdma4", "rdma6", or the
 // same with "tcp".
 func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (net.Listener, error) {
@@ -83,7 +84,11 @@ func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (ne
 	}
 	l, err := lc.listen(ctx, network, address)
 	if err != nil {
-		return nil, &net.OpError{Op: opListen, Net: netName, Addr: errorAddr(err, address), Err: publicError(err)}
+		oe := &net.OpError{Op: opListen, Net: netName, Err: publicError(err)}
+		if !unresolved(err) {
+			oe.Addr = errorAddr(err, address)
+		}
+		return nil, oe
 	}
 	return l, nil
 }
@@ -96,7 +101,7 @@ func (lc *ListenConfig) listen(ctx context.Context, network, address string) (*L
 	if err != nil {
 		return nil, err
 	}
-	host, service, err := net.SplitHostPort(address)
+	host, service, err := splitListen(address)
 	if err != nil {
 		return nil, err
 	}
@@ -188,7 +193,7 @@ func (l *Listener) Close() error {
 	return nil
 }
 
-// Addr returns the address that is listened on, a *Addr, with the real port.
+// Addr returns the address that is listened on, a *net.TCPAddr, with the real port.
 func (l *Listener) Addr() net.Addr { return l.addr }
 
 // SetDeadline sets the deadline of Accept. The zero time means none.

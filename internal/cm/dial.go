@@ -3,7 +3,6 @@ package cm
 import (
 	"context"
 	"errors"
-	"net/netip"
 	"syscall"
 	"time"
 )
@@ -60,18 +59,7 @@ func (m *Manager) targets(ctx context.Context, r *DialRequest) ([]target, error)
 	if err != nil {
 		return nil, err
 	}
-	var targets []target
-	for _, ap := range addrs {
-		var dst Addr
-		dst.AddrPort = netip.AddrPortFrom(loopback(r.Network, ap.Addr()), ap.Port())
-		if _, ok := sourceFor(r.Local, dst); ok {
-			targets = append(targets, target{dst: dst})
-		}
-	}
-	if len(targets) == 0 {
-		return nil, noSuitable(r.Host)
-	}
-	return targets, nil
+	return r.reachable(addrs)
 }
 
 // dialSerial tries the targets one after the other, each for its share of the

@@ -95,6 +95,9 @@ func (m *Manager) bindPlan(ctx context.Context, r *ListenRequest, plan []binding
 			local := id.LocalAddr()
 			at = local.Port()
 			b.addr = netip.AddrPortFrom(bd.ip, at)
+			if local.Addr().IsValid() { // it may have one family where both were asked for, or no zone
+				b.addr = local
+			}
 		}
 		if err == nil {
 			return b, nil

@@ -30,6 +30,17 @@ func (n Network) lookupName() string {
 	return "ip"
 }
 
+// portName is what Go's resolver calls the network of a service.
+func (n Network) portName() string {
+	switch n {
+	case IPv4:
+		return "tcp4"
+	case IPv6:
+		return "tcp6"
+	}
+	return "tcp"
+}
+
 // has reports whether an address belongs to the network.
 func (n Network) has(a netip.Addr) bool {
 	switch n {
@@ -47,7 +58,8 @@ type Names struct {
 	// LookupHost is as net.Resolver.LookupNetIP; network is "ip", "ip4" or
 	// "ip6".
 	LookupHost func(ctx context.Context, network, host string) ([]netip.Addr, error)
-	// LookupPort is as net.Resolver.LookupPort; network is "tcp".
+	// LookupPort is as net.Resolver.LookupPort; network is "tcp", "tcp4" or
+	// "tcp6".
 	LookupPort func(ctx context.Context, network, service string) (int, error)
 }
 
@@ -85,7 +97,7 @@ func (n Names) lookup(ctx context.Context, network Network, host, service string
 		if lookupPort == nil {
 			lookupPort = net.DefaultResolver.LookupPort
 		}
-		number, err := lookupPort(ctx, "tcp", service)
+		number, err := lookupPort(ctx, network.portName(), service)
 		if err != nil {
 			return nil, err
 		}
@@ -109,8 +121,12 @@ func (n Names) lookup(ctx context.Context, network Network, host, service string
 }
 
 // filter keeps the addresses of the network. An invalid one, which stands for
-// an empty host, belongs to all.
+// an empty host, belongs to all. The IPv6 wildcard alone stands for IPv4's, too, as
+// in package net: a host may be able to listen on it and have no IPv6 address.
 func filter(network Network, host string, ips []netip.Addr, port uint16) ([]netip.AddrPort, error) {
+	if len(ips) == 1 && ips[0].WithZone("") == netip.IPv6Unspecified() {
+		ips = []netip.Addr{ips[0], netip.IPv4Unspecified()}
+	}
 	var addrs []netip.AddrPort
 	for _, ip := range ips {
 		ip = ip.Unmap() // Go's resolver gives IPv4 addresses in IPv6 form
@@ -124,9 +140,11 @@ func filter(network Network, host string, ips []netip.Addr, port uint16) ([]neti
 	return addrs, nil
 }
 
-func noSuitable(host string) error {
+// noSuitable is the error where none of the addresses of a host is of the family
+// of the network, or of that of the local address.
+func noSuitable(addr string) error {
 	return &StageError{Stage: StageAddrInfo, Call: callLookup,
-		Err: &net.AddrError{Err: "no suitable address found", Addr: host}}
+		Err: &net.AddrError{Err: "no suitable address found", Addr: addr}}
 }
 
 // parsePort parses a numeric service; an empty one is port 0, as in package
@@ -150,12 +168,37 @@ func lookupError(ctx context.Context, err error) error {
 	return &StageError{Stage: StageAddrInfo, Call: callLookup, Err: err}
 }
 
-// loopback is the address that stands for this host when a dial names none.
-func loopback(network Network, a netip.Addr) netip.Addr {
-	switch {
-	case a.IsValid() && !a.IsUnspecified():
+// reachable are the addresses to dial: those that the local address can reach,
+// with a loopback address in place of one that stands for this host.
+func (r *DialRequest) reachable(addrs []netip.AddrPort) ([]target, error) {
+	var targets []target
+	for i, ap := range addrs {
+		dst := Addr{AddrPort: netip.AddrPortFrom(loopback(r.Network, r.Local, ap.Addr()), ap.Port())}
+		if i > 0 && ap.Addr().IsUnspecified() && len(targets) > 0 && targets[0].dst.AddrPort == dst.AddrPort {
+			continue // the wildcards of both families stand for one address
+		}
+		if _, ok := sourceFor(r.Local, dst); ok {
+			targets = append(targets, target{dst: dst})
+		}
+	}
+	if len(targets) == 0 {
+		return nil, noSuitable(r.Local.String())
+	}
+	return targets, nil
+}
+
+// loopback is the address that stands for this host when a dial names none. Its
+// family is that of the network, or else of the local address, or else of the
+// wildcard that was named.
+func loopback(network Network, local Addr, a netip.Addr) netip.Addr {
+	if a.IsValid() && !a.IsUnspecified() {
 		return a
-	case network == IPv6 || a.Is6():
+	}
+	v6 := a.Is6()
+	if from := local.Addr().Unmap(); from.IsValid() && !from.IsUnspecified() {
+		v6 = from.Is6()
+	}
+	if network == IPv6 || v6 && network != IPv4 {
 		return netip.IPv6Loopback()
 	}
 	return netip.AddrFrom4([4]byte{127, 0, 0, 1})

@@ -117,7 +117,7 @@ func (i *identifier) listen(backlog int, plain bool) error {
 	l := &listener{id: i, tcp: own, backlog: backlog, plain: plain, undecided: make(chan struct{}, backlog)}
 	l.change.L = &l.mu
 	i.listener = l
-	i.setAddrs(netip.AddrPortFrom(local.Addr(), addr.Port()), netip.AddrPort{})
+	i.setAddrs(addr, netip.AddrPort{})
 	i.work.Go(l.accept)
 	return nil
 }

@@ -35,6 +35,8 @@ func route(src netip.Addr, dst netip.AddrPort) (netip.Addr, error) {
 			return netip.Addr{}, os.NewSyscallError("bind", err)
 		}
 	}
+	// Without it the route to a broadcast address is EACCES, which TCP never says.
+	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_BROADCAST, 1)
 	if dst.Port() == 0 {
 		dst = netip.AddrPortFrom(dst.Addr(), 9) // some systems refuse to connect to port 0
 	}
