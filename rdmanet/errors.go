@@ -123,8 +123,7 @@ func publicError(err error) error {
 		}
 		return e
 	case *cm.DialError:
-		all := err.WrappedErrors()
-		return publicErrors(all, len(all)-1, func([]error) string { return err.Error() })
+		return publicErrors(err.WrappedErrors(), err.Last(), func([]error) string { return err.Error() })
 	case *multiError:
 		return publicErrors(err.all.Errors, err.last, err.all.ErrorFormat)
 	case *runnerError:
@@ -145,8 +144,7 @@ func publicErrors(errs []error, last int, format multierror.ErrorFormatFunc) err
 // that failed last, or the one that was asked for if that is a number.
 func errorAddr(err error, address string) net.Addr {
 	if many := (*cm.DialError)(nil); errors.As(err, &many) {
-		all := many.WrappedErrors()
-		return errorAddr(all[len(all)-1], address)
+		return errorAddr(many.WrappedErrors()[many.Last()], address)
 	}
 	if stage := (*cm.StageError)(nil); errors.As(err, &stage) {
 		if a := addrOf(stage.Addr.AddrPort); a != nil {

@@ -34,15 +34,17 @@ const portTries = 16
 //	                         fail together, each RoCE and InfiniBand address by
 //	                         itself, and the software NIC for iWARP's
 func listenProviders(ctx context.Context, providers []Provider, r cm.ListenRequest) (acceptor, error) {
-	devices, err := manager(providers[0])
+	devices, err := manager(ctx, providers[0])
 	if len(providers) == 1 {
 		if err != nil {
 			return nil, err
 		}
 		return listenAlone(ctx, devices, r)
 	}
-	software, softwareErr := manager(providers[1])
+	software, softwareErr := manager(ctx, providers[1])
 	switch {
+	case ctx.Err() != nil && errors.Join(err, softwareErr) != nil:
+		return nil, cm.Ended(ctx, cm.StageOpen)
 	case softwareErr != nil && err != nil:
 		return nil, err
 	case softwareErr != nil:

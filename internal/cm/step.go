@@ -109,7 +109,9 @@ func (a *attempt) eventFailed(info StageInfo, ev Event, want EventType) error {
 	if failing(info.Stage, ev.Type) || ev.Type == want {
 		e.Errno = eventErrno(ev)
 		e.Err = eventCause(e.Errno, ev)
-		e.Hint = hint(info.Stage, e.Errno, ev.Status, info.Addr, a.r.Local)
+		if ev.Type != Rejected || ev.Status <= 0 { // a reject reason speaks for itself
+			e.Hint = hint(info.Stage, e.Errno, ev.Status, info.Addr, a.r.Local)
+		}
 	} else {
 		e.Errno = syscall.EPROTO
 		e.Err = &unexpectedEvent{got: ev.Type, want: want}
