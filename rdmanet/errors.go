@@ -54,6 +54,8 @@ var stages = map[cm.Stage]Stage{
 // found in a *net.OpError by errors.As. By errors.Is it is
 //
 //   - syscall.ECONNREFUSED if the peer refused, or nobody listens there;
+//   - syscall.EAGAIN if the peer refused for now (a stale connection, no
+//     resources), with Temporary true: try again;
 //   - syscall.ETIMEDOUT if the peer does not answer, with Timeout true;
 //   - syscall.ENODEV if there is no device, or it has gone;
 //   - context.DeadlineExceeded if time was up, with Timeout true;
