@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/rdmanet/rdmanet/internal/cm"
 )
 
 // autoSlack is how much longer than FallbackDelay and the way of the one that wins
@@ -113,7 +115,7 @@ func TestAutoDial(t *testing.T) { eachTarget(t, testAutoDial) }
 
 func testAutoDial(t *testing.T, on target) {
 	if on.provider == Software {
-		if _, err := manager(Verbs); err == nil {
+		if _, err := manager(t.Context(), Verbs); err == nil {
 			t.Skip("this machine has a device")
 		}
 	}
@@ -151,6 +153,7 @@ func testAutoDial(t *testing.T, on target) {
 			}
 			late := 0
 			auto := func() time.Duration {
+				carriers.forget() // each dial without what the last has learnt
 				begin := time.Now()
 				c, err := d.Dial("rdma", address)
 				took := time.Since(begin)
@@ -163,7 +166,7 @@ func testAutoDial(t *testing.T, on target) {
 					return took
 				}
 				require.NoError(t, err)
-				if name := nameOf(c); name != winner && winner != plainName && took > defaultFallbackDelay {
+				if name := nameOf(c); name != winner && winner != plainName && took > cm.DefaultFallbackDelay {
 					// A busy machine may be slower than the others' head start.
 					t.Logf("%s won after %v", name, took)
 					late++
@@ -184,7 +187,7 @@ func testAutoDial(t *testing.T, on target) {
 			require.LessOrEqual(t, late, autoDials/2, "dials that %s did not win", winner)
 			slices.Sort(own)
 			slices.Sort(took)
-			bound := own[autoDials/2] + defaultFallbackDelay + autoSlack
+			bound := own[autoDials/2] + cm.DefaultFallbackDelay + autoSlack
 			round := func(d time.Duration) time.Duration { return d.Round(100 * time.Microsecond) }
 			begin := time.Now()
 			defer func() {

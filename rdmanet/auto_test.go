@@ -13,7 +13,7 @@ import (
 
 // TestAutoWithoutDevice: where there is no device, Auto is the software NIC.
 func TestAutoWithoutDevice(t *testing.T) {
-	if _, err := manager(Verbs); err == nil {
+	if _, err := manager(t.Context(), Verbs); err == nil {
 		t.Skip("this machine has a device")
 	}
 	l, err := Listen("tcp", "127.0.0.1:0")

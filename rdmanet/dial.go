@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"net/netip"
 	"time"
 
 	"github.com/rdmanet/rdmanet/internal/cm"
@@ -43,18 +44,30 @@ type Dialer struct {
 	// Provider is what to dial with.
 	Provider Provider
 
-	// FallbackDelay is how long Auto waits for a device to connect before it
-	// tries the software NIC as well, and after that Fallback. 0 means
-	// 300 ms; with a negative value the next is tried only when the one
-	// before has failed.
+	// FallbackDelay governs two races, as that of net.Dialer governs one. In
+	// the networks "rdma" and "tcp" the other address family of a name is
+	// tried as well when the first has not connected after this delay, or has
+	// failed. And Auto tries the software NIC when the device has not
+	// connected after it, or has failed, and after that Fallback. 0 means
+	// 300 ms. With a negative value nothing races: the next family, and the
+	// next provider, is tried only when the one before has failed.
+	//
+	// A LocalAddr with a port leaves no race between families, because two
+	// attempts would collide on the port.
+	//
+	// What was not the first choice and has connected all the same is
+	// remembered for two minutes, for the network and address, the Provider
+	// and the LocalAddr: dials meanwhile begin with it, and try the others
+	// after this delay or its failure. So a peer without RDMA costs the delay
+	// once in two minutes, and one that learns RDMA is found after that time.
 	FallbackDelay time.Duration
 
 	// Fallback, if not nil, is tried last: a function like
 	// (&net.Dialer{}).DialContext, for peers that speak no RDMA at all. It
-	// gets the address as it was given, and the network as package net calls
-	// it ("tcp" for "rdma"). A connection that it makes is returned as it is.
-	// It may run in a goroutine of its own, where a panic of its ends the
-	// program.
+	// gets the address as it was given, also if its name has not been found,
+	// and the network as package net calls it ("tcp" for "rdma"). A connection
+	// that it makes is returned as it is. It may run in a goroutine of its own,
+	// where a panic of its ends the program.
 	Fallback func(ctx context.Context, network, address string) (net.Conn, error)
 
 	// ReadBuffer and WriteBuffer are the bytes of registered memory of the
@@ -89,8 +102,12 @@ func (d *Dialer) Dial(network, address string) (net.Conn, error) {
 // When the context ends before the connection is established, DialContext
 // returns at once, whatever it is waiting for; what it had begun is cleaned up
 // behind the caller. Once established, the context has no effect on the
-// connection. A name with several addresses is tried address by address, with
-// the time that is left divided among them.
+// connection. A name's addresses of one family are tried one by one, with the time
+// that is left divided among them; the families race, see FallbackDelay.
+//
+// The hooks of net/http/httptrace are called as net.Dialer calls them: DNSStart and
+// DNSDone for a name, ConnectStart and ConnectDone once for each address, however
+// many providers and Fallback try it, with the network as package net calls it.
 func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	if ctx == nil {
 		panic("nil context")
@@ -102,13 +119,18 @@ func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.
 	}
 	c, err := d.dial(ctx, network, address)
 	if err != nil {
-		oe := &net.OpError{Op: opDial, Net: netName, Err: publicError(err)}
-		if !unresolved(err) {
-			oe.Source, oe.Addr = d.LocalAddr, errorAddr(err, address)
-		}
-		return nil, oe
+		return nil, d.opError(errorAddr(err, address), err)
 	}
 	return c, nil
+}
+
+// opError is the error of a dial; it has addresses if the dial came as far as those.
+func (d *Dialer) opError(addr net.Addr, err error) error {
+	oe := &net.OpError{Op: opDial, Net: netName, Err: publicError(err)}
+	if !unresolved(err) {
+		oe.Source, oe.Addr = d.LocalAddr, addr
+	}
+	return oe
 }
 
 // deadline is the earlier of the Dialer's own limits.
@@ -129,10 +151,11 @@ func (d *Dialer) dial(ctx context.Context, network, address string) (net.Conn, e
 		return nil, err
 	}
 	r := cm.DialRequest{
-		Network: fam,
-		Service: address,
-		Names:   names(d.Resolver),
-		Trace:   stageTrace(ctx),
+		Network:       fam,
+		Service:       address,
+		Names:         names(d.Resolver),
+		FallbackDelay: d.FallbackDelay,
+		Trace:         stageTrace(ctx),
 	}
 	if fam != cm.IB {
 		if r.Host, r.Service, err = splitDial(address); err != nil {
@@ -151,33 +174,85 @@ func (d *Dialer) dial(ctx context.Context, network, address string) (net.Conn, e
 		r.PlainAdvice = "for servers that speak plain TCP there is Dialer.Fallback"
 	}
 
-	var runners []runner
-	for _, p := range d.Provider.choices(fam) {
-		runners = append(runners, runner{p.String(), func(ctx context.Context) (net.Conn, error) {
-			return dialProvider(ctx, p, r)
-		}})
+	if ctx.Err() != nil {
+		return nil, cm.Ended(ctx, cm.StageOpen)
 	}
-	if d.Fallback != nil {
-		runners = append(runners, runner{"fallback", func(ctx context.Context) (net.Conn, error) {
-			c, err := d.Fallback(ctx, plainNetwork(network), address)
-			if c == nil && err == nil {
-				err = errNoFallbackConn
+	// Once, and before the race, whose delays are about connections.
+	lookupErr := r.Resolve(netTraceOf(ctx).quiet(ctx))
+	if lookupErr != nil && (d.Fallback == nil || ctx.Err() != nil) {
+		return nil, lookupErr
+	}
+	preferred, hooks := d.runners(ctx, network, address, r, lookupErr)
+	key := carrierKey{plainNetwork(network), address, addrText(d.LocalAddr), d.Provider}
+	order := carriers.order(key, preferred)
+	conn, winner, failed := cm.Race(ctx, d.FallbackDelay, ways(order), discardConn)
+	if winner < 0 {
+		err := raceError(order, failed)
+		hooks.close(d.opError(errorAddr(err, address), err))
+		return nil, err
+	}
+	hooks.close(d.opError(nil, errLost))
+	if lookupErr == nil {
+		carriers.won(key, preferred, order, winner, failed)
+	}
+	return conn, nil
+}
+
+// runners are the ways to connect, in the order of preference.
+func (d *Dialer) runners(ctx context.Context, network, address string, r cm.DialRequest, lookupErr error) ([]runner, *connects) {
+	var runners []runner
+	choices := d.Provider.choices(r.Network)
+	if lookupErr != nil {
+		runners = append(runners, runner{"lookup", func(context.Context) (net.Conn, error) { return nil, lookupErr }})
+		choices = nil
+	}
+	hooks := newConnects(netTraceOf(ctx), plainNetwork(network), len(choices)+len(runners)+1)
+	wrap := func(a netip.AddrPort, err error) error { return d.opError(addrOf(a), err) }
+	for _, p := range choices {
+		way := len(runners)
+		own := r
+		own.Trace = hooks.provider(r.Trace, way, wrap)
+		runners = append(runners, runner{p.String(), func(ctx context.Context) (net.Conn, error) {
+			c, err := dialProvider(ctx, p, own)
+			if err != nil {
+				hooks.wayOver(way)
 			}
 			return c, err
 		}})
 	}
-	return race(ctx, d.FallbackDelay, runners)
+	if d.Fallback == nil {
+		hooks.wayOver(len(runners))
+		return runners, hooks
+	}
+	way := len(runners)
+	_, literal := netip.ParseAddr(r.Host)
+	lookedUp := r.Host != "" && literal != nil
+	return append(runners, runner{"fallback", func(ctx context.Context) (net.Conn, error) {
+		c, err := d.Fallback(hooks.fallback(ctx, way, lookedUp), plainNetwork(network), address)
+		if c == nil && err == nil {
+			err = errNoFallbackConn
+		}
+		if err != nil {
+			hooks.wayOver(way)
+		}
+		return c, err
+	}}), hooks
 }
+
+// errLost is what the hooks of net/http/httptrace are told of an address that was
+// given up because another one has connected.
+var errLost = func() error {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return cm.Ended(ctx, cm.StageConnect)
+}()
 
 // errNoFallbackConn is the error of a Fallback that forgets to have one.
 var errNoFallbackConn = errors.New("Dialer.Fallback returned neither a connection nor an error")
 
 // dialProvider dials with one provider.
 func dialProvider(ctx context.Context, p Provider, r cm.DialRequest) (net.Conn, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	m, err := manager(p)
+	m, err := manager(ctx, p)
 	if err != nil {
 		return nil, err
 	}
@@ -186,4 +261,12 @@ func dialProvider(ctx context.Context, p Provider, r cm.DialRequest) (net.Conn, 
 		return nil, err
 	}
 	return newConn(c), nil
+}
+
+// addrText is an address as text, "" for none.
+func addrText(a net.Addr) string {
+	if a == nil {
+		return ""
+	}
+	return a.String()
 }

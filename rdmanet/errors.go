@@ -54,6 +54,8 @@ var stages = map[cm.Stage]Stage{
 // found in a *net.OpError by errors.As. By errors.Is it is
 //
 //   - syscall.ECONNREFUSED if the peer refused, or nobody listens there;
+//   - syscall.EAGAIN if the peer refused for now (a stale connection, no
+//     resources), with Temporary true: try again;
 //   - syscall.ETIMEDOUT if the peer does not answer, with Timeout true;
 //   - syscall.ENODEV if there is no device, or it has gone;
 //   - context.DeadlineExceeded if time was up, with Timeout true;
@@ -124,8 +126,7 @@ func publicError(err error) error {
 		}
 		return e
 	case *cm.DialError:
-		all := err.WrappedErrors()
-		return publicErrors(all, len(all)-1, func([]error) string { return err.Error() })
+		return publicErrors(err.WrappedErrors(), err.Last(), func([]error) string { return err.Error() })
 	case *multiError:
 		return publicErrors(err.all.Errors, err.last, err.all.ErrorFormat)
 	case *runnerError:
@@ -148,8 +149,7 @@ func publicErrors(errs []error, last int, format multierror.ErrorFormatFunc) err
 // that failed last, or the one that was asked for if that is a number.
 func errorAddr(err error, address string) net.Addr {
 	if many := (*cm.DialError)(nil); errors.As(err, &many) {
-		all := many.WrappedErrors()
-		return errorAddr(all[len(all)-1], address)
+		return errorAddr(many.WrappedErrors()[many.Last()], address)
 	}
 	if stage := (*cm.StageError)(nil); errors.As(err, &stage) {
 		if a := publicAddr(stage.Addr); a != nil {

@@ -39,15 +39,17 @@ const portTries = 16
 // for want of descriptors or memory or time, is not: a listener that has fewer ways in
 // than this host has would not be noticed.
 func listenProviders(ctx context.Context, providers []Provider, r cm.ListenRequest) (acceptor, error) {
-	devices, err := manager(providers[0])
+	devices, err := manager(ctx, providers[0])
 	if len(providers) == 1 {
 		if err != nil {
 			return nil, err
 		}
 		return listenAlone(ctx, devices, r)
 	}
-	software, softwareErr := manager(providers[1])
+	software, softwareErr := manager(ctx, providers[1])
 	switch {
+	case ctx.Err() != nil && errors.Join(err, softwareErr) != nil:
+		return nil, cm.Ended(ctx, cm.StageOpen)
 	case err != nil && (softwareErr != nil || !noDevice(err)):
 		return nil, err
 	case softwareErr != nil && !errors.Is(softwareErr, errUnavailable):

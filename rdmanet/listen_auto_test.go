@@ -23,7 +23,7 @@ func autoRequest(host string) cm.ListenRequest {
 // listenAuto listens with the software NIC and devices that do what a script says.
 func listenAuto(t *testing.T, ctx context.Context, devices *scripted.Provider, host string) (acceptor, error) {
 	t.Helper()
-	software, err := manager(Software)
+	software, err := manager(t.Context(), Software)
 	require.NoError(t, err)
 	l, err := listenBoth(ctx, software, cm.NewManager(devices), autoRequest(host))
 	if err == nil {
@@ -84,7 +84,7 @@ func TestAutoListenContext(t *testing.T) {
 func TestListenApartLookup(t *testing.T) {
 	for _, tc := range []struct{ errno, want syscall.Errno }{{syscall.ENODEV, 0}, {syscall.EADDRNOTAVAIL, 0}, {syscall.EMFILE, syscall.EMFILE}, {syscall.ENOMEM, syscall.ENOMEM}} {
 		p := scripted.NewProvider(scripted.Script{scripted.Bind: {scripted.Fail(tc.errno)}})
-		software, err := manager(Software)
+		software, err := manager(t.Context(), Software)
 		require.NoError(t, err)
 		tcp, err := software.Listen(t.Context(), autoRequest("127.0.0.1"))
 		require.NoError(t, err)

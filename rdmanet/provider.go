@@ -1,6 +1,7 @@
 package rdmanet
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -54,22 +55,25 @@ func (p *Provider) UnmarshalText(text []byte) error {
 	return fmt.Errorf("unknown provider %q (auto, verbs or software)", text)
 }
 
-// managers holds the connection manager of each provider, and why a provider
-// could not be opened: after openAgain that is tried anew, since a device may
-// have come.
+// managers holds for each provider how it was opened last.
 var managers struct {
 	sync.Mutex
-	of     map[Provider]*cm.Manager
-	failed map[Provider]failure
+	of map[Provider]*opening
 }
 
-type failure struct {
-	err  error
+// An opening is a provider being opened, and what has come of it. Its goroutine
+// belongs to no dial: whoever wants the provider waits for done, as long as its
+// context lasts.
+type opening struct {
+	done chan struct{} // closed when what follows is set
+	m    *cm.Manager
+	err  error // errUnavailable too
 	when time.Time
 }
 
 // openAgain spares a dial that falls back on the software NIC most of the time
-// that it takes to find no device.
+// that it takes to find no device. After it a provider that could not be opened is
+// tried anew, since a device may have come.
 const openAgain = time.Second
 
 // providerVariable is the environment variable that stands in for Auto.
@@ -95,33 +99,60 @@ func (p Provider) choices(network cm.Network) []Provider {
 
 // manager returns the connection manager of a provider. Where the provider is not
 // to be had, the error is errUnavailable too; where that cannot be told, for want of
-// descriptors or memory, it is not.
-func manager(p Provider) (*cm.Manager, error) {
+// descriptors or memory, it is not. The context bounds the wait for a provider that is
+// being opened.
+func manager(ctx context.Context, p Provider) (*cm.Manager, error) {
+	o := openingOf(p, open)
+	select {
+	case <-o.done:
+		return o.m, o.err
+	default:
+	}
+	select {
+	case <-o.done:
+		return o.m, o.err
+	case <-ctx.Done():
+		return nil, cm.Ended(ctx, cm.StageOpen)
+	}
+}
+
+// openingOf is the opening of a provider that counts: begun now, if there is none.
+func openingOf(p Provider, open func(Provider) (cm.Provider, error)) *opening {
 	managers.Lock()
 	defer managers.Unlock()
-	if m := managers.of[p]; m != nil {
-		return m, nil
+	if o := managers.of[p]; o != nil && !o.stale() {
+		return o
 	}
-	if f, ok := managers.failed[p]; ok && time.Since(f.when) < openAgain {
-		return nil, f.err
-	}
+	o := &opening{done: make(chan struct{})}
 	if managers.of == nil {
-		managers.of = make(map[Provider]*cm.Manager)
-		managers.failed = make(map[Provider]failure)
+		managers.of = make(map[Provider]*opening)
 	}
-	provider, err := open(p)
-	if scarce(err) {
-		return nil, &providerError{p, err}
+	managers.of[p] = o
+	go func() {
+		defer close(o.done)
+		provider, err := open(p)
+		switch {
+		case scarce(err):
+			o.err = &providerError{p, err} // not kept: it may pass at once
+			return
+		case err != nil:
+			o.err, o.when = &unavailableError{providerError{p, err}}, time.Now()
+			return
+		}
+		o.m = cm.NewManager(provider)
+	}()
+	return o
+}
+
+// stale reports whether an opening has failed so long ago that it is worth another
+// try.
+func (o *opening) stale() bool {
+	select {
+	case <-o.done:
+		return o.err != nil && time.Since(o.when) >= openAgain
+	default:
+		return false
 	}
-	if err != nil {
-		err = &unavailableError{providerError{p, err}}
-		managers.failed[p] = failure{err, time.Now()}
-		return nil, err
-	}
-	delete(managers.failed, p)
-	m := cm.NewManager(provider)
-	managers.of[p] = m
-	return m, nil
 }
 
 func open(p Provider) (cm.Provider, error) {

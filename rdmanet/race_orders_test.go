@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/rdmanet/rdmanet/internal/cm"
 )
 
 // TestRaceOrders goes through every order in which up to three runners can connect,
@@ -18,7 +20,7 @@ import (
 // between, and compares what race does with what it should do, to the instant.
 func TestRaceOrders(t *testing.T) {
 	compared, ties, endless := 0, 0, 0
-	for _, delay := range []time.Duration{defaultFallbackDelay, -1} {
+	for _, delay := range []time.Duration{cm.DefaultFallbackDelay, -1} {
 		for _, end := range raceEnds {
 			for _, runners := range []int{1, 2, 3} {
 				eachOrder(runners, func(deeds []deed) {
@@ -159,7 +161,7 @@ func expectRace(delay time.Duration, end raceEnd, deeds []deed) raceOutcome {
 		at, who := min(timer, end.at), -1
 		o.tie = o.tie || timer == end.at && at != never
 		if over {
-			at = end.at + deafTime
+			at = end.at + 5*time.Millisecond // cm.Race waits no longer
 		}
 		for _, i := range running {
 			switch e := ends(i); {

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/rdmanet/rdmanet/internal/cm"
 )
 
 // A scriptedRunner answers after a time: with a connection, or with an error, or
@@ -64,6 +66,15 @@ type scriptedConn struct {
 }
 
 func (c *scriptedConn) Close() error { c.runner.closed.Store(true); return nil }
+
+// race has a race as a dial does.
+func race(ctx context.Context, delay time.Duration, runners []runner) (net.Conn, error) {
+	conn, winner, failed := cm.Race(ctx, delay, ways(runners), discardConn)
+	if winner < 0 {
+		return nil, raceError(runners, failed)
+	}
+	return conn, nil
+}
 
 func TestRace(t *testing.T) {
 	const ms = time.Millisecond
@@ -150,15 +161,15 @@ func TestDialContextOver(t *testing.T) {
 func TestRaceError(t *testing.T) {
 	runners := []runner{{name: "verbs"}, {name: "software"}, {name: "fallback"}}
 	unavailable := fmt.Errorf("no device: %w", errUnavailable)
-	err := raceError(runners, []error{unavailable, syscall.ECONNREFUSED, nil}, []int{0, 1})
+	err := raceError(runners, []cm.Failure{{Way: 0, Err: unavailable}, {Way: 1, Err: syscall.ECONNREFUSED}})
 	require.Equal(t, error(syscall.ECONNREFUSED), err)
-	err = raceError(runners, []error{unavailable, syscall.ECONNREFUSED, syscall.ETIMEDOUT}, []int{0, 1, 2})
+	err = raceError(runners, []cm.Failure{{Way: 0, Err: unavailable}, {Way: 1, Err: syscall.ECONNREFUSED}, {Way: 2, Err: syscall.ETIMEDOUT}})
 	require.EqualError(t, err, "all 2 ways failed: software: connection refused; fallback: connection timed out")
 	require.True(t, isTimeout(err))
 	require.True(t, isTimeout(publicError(err)))
-	err = raceError(runners, []error{unavailable, syscall.ECONNREFUSED, syscall.ETIMEDOUT}, []int{2, 1, 0})
+	err = raceError(runners, []cm.Failure{{Way: 2, Err: syscall.ETIMEDOUT}, {Way: 1, Err: syscall.ECONNREFUSED}, {Way: 0, Err: unavailable}})
 	require.EqualError(t, err, "all 2 ways failed: software: connection refused; fallback: connection timed out")
 	require.False(t, isTimeout(err))
 	require.False(t, isTimeout(publicError(err)))
-	require.ErrorIs(t, raceError(runners[:1], []error{unavailable}, []int{0}), errUnavailable)
+	require.ErrorIs(t, raceError(runners[:1], []cm.Failure{{Way: 0, Err: unavailable}}), errUnavailable)
 }

@@ -33,21 +33,27 @@ func withSoftware(t *testing.T, cfg iwarp.Config) {
 	t.Helper()
 	nic, err := iwarp.Open(cfg)
 	require.NoError(t, err)
+	o := &opening{done: make(chan struct{}), m: cm.NewManager(nic)}
+	close(o.done)
+	withOpening(t, Software, o)
+}
+
+// withOpening has a provider opened so until the test ends.
+func withOpening(t *testing.T, p Provider, o *opening) {
 	managers.Lock()
 	defer managers.Unlock()
 	if managers.of == nil {
-		managers.of = make(map[Provider]*cm.Manager)
-		managers.failed = make(map[Provider]failure)
+		managers.of = make(map[Provider]*opening)
 	}
-	before := managers.of[Software]
-	managers.of[Software] = cm.NewManager(nic)
+	before := managers.of[p]
+	managers.of[p] = o
 	t.Cleanup(func() {
 		managers.Lock()
 		defer managers.Unlock()
 		if before == nil {
-			delete(managers.of, Software)
+			delete(managers.of, p)
 		} else {
-			managers.of[Software] = before
+			managers.of[p] = before
 		}
 	})
 }

@@ -42,13 +42,5 @@ func (a *attempt) pause(d time.Duration) bool {
 		<-a.ctx.Done() // the context's own timer is due
 		return false
 	}
-	if d > 0 {
-		t := time.NewTimer(d)
-		defer t.Stop()
-		select {
-		case <-t.C:
-		case <-a.ctx.Done():
-		}
-	}
-	return a.ctx.Err() == nil
+	return sleep(a.ctx, d)
 }

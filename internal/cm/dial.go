@@ -3,8 +3,13 @@ package cm
 import (
 	"context"
 	"errors"
+	"net/netip"
+	"slices"
+	"sync"
 	"syscall"
 	"time"
+
+	"github.com/hashicorp/go-multierror"
 )
 
 // A DialRequest says whom to dial and how.
@@ -33,12 +38,30 @@ type DialRequest struct {
 	// address that comes as far as the connect stage.
 	NewEndpoint func() Endpoint
 
+	// FallbackDelay is how long one address family may take before the other is
+	// tried as well, as in Race.
+	FallbackDelay time.Duration
+
 	Trace *Trace // may be nil
+
+	addrs []netip.AddrPort // what Resolve has found
+}
+
+// Resolve looks the host and the service up, once for all the Managers that are to
+// dial them. Dial does it where it has not been done. The context bounds it: a
+// resolver that does not heed it is left behind. Network IB needs nothing of it.
+func (r *DialRequest) Resolve(ctx context.Context) (err error) {
+	if r.Network != IB && r.addrs == nil {
+		r.addrs, err = r.Names.resolve(ctx, r.Network, r.Host, r.Service, r.Trace)
+	}
+	return err
 }
 
 // Dial connects. The context bounds all of it: when it ends, Dial returns at
 // once, whatever is going on, and what was begun is cleaned up behind it.
-// Several addresses of one name are tried in order, and share the time.
+//
+// The addresses of one family are tried in order, and share the time. The two
+// families race, as in package net: the one of the first address has a head start.
 //
 // It fails with a *StageError, or with a *DialError if several addresses were
 // tried. After it has returned a connection, the context means nothing to it.
@@ -47,7 +70,16 @@ func (m *Manager) Dial(ctx context.Context, r DialRequest) (*Connection, error) 
 	if err != nil {
 		return nil, err
 	}
-	return m.dialSerial(ctx, &r, targets)
+	d := &dial{m: m, r: &r}
+	var ways []Way[*Connection]
+	for _, family := range families(&r, targets) {
+		ways = append(ways, func(ctx context.Context) (*Connection, error) { return d.serial(ctx, family) })
+	}
+	conn, winner, _ := Race(ctx, r.FallbackDelay, ways, (*Connection).Discard)
+	if winner < 0 {
+		return nil, d.error(ctx)
+	}
+	return conn, nil
 }
 
 // targets are the addresses to dial.
@@ -55,35 +87,108 @@ func (m *Manager) targets(ctx context.Context, r *DialRequest) ([]target, error)
 	if r.Network == IB {
 		return m.resolveService(ctx, r)
 	}
-	addrs, err := r.Names.resolve(ctx, r.Network, r.Host, r.Service, r.Trace)
-	if err != nil {
+	if err := r.Resolve(ctx); err != nil {
 		return nil, err
 	}
-	return r.reachable(addrs)
+	return r.reachable(r.addrs)
 }
 
-// dialSerial tries the targets one after the other, each for its share of the
-// time that is left.
-func (m *Manager) dialSerial(ctx context.Context, r *DialRequest, targets []target) (*Connection, error) {
+// families divides the addresses by their family, that of the first one first.
+// They stay together where the network names a family, as in package net, and
+// where two attempts at the same time would collide on a local port.
+func families(r *DialRequest, targets []target) [][]target {
+	if r.Network != AnyIP || r.Local.Port() != 0 {
+		return [][]target{targets}
+	}
+	var first, second []target
+	for _, t := range targets {
+		if t.dst.Addr().Is4() == targets[0].dst.Addr().Is4() {
+			first = append(first, t)
+		} else {
+			second = append(second, t)
+		}
+	}
+	if len(second) == 0 {
+		return [][]target{first}
+	}
+	return [][]target{first, second}
+}
+
+// A dial is one call of Dial, and what has come of each address.
+type dial struct {
+	m *Manager
+	r *DialRequest
+
+	mu    sync.Mutex
+	tried []Addr  // in order
+	errs  []error // of each; nil if it is under way
+	last  int     // the index of the last to fail
+	open  bool    // not even an identifier can be made: other addresses do not help
+}
+
+func (d *dial) begin(addr Addr) (n int, ok bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.open {
+		return 0, false
+	}
+	d.tried = append(d.tried, addr)
+	d.errs = append(d.errs, nil)
+	return len(d.errs) - 1, true
+}
+
+func (d *dial) failed(ctx context.Context, n int, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.errs[n], d.last = err, n
+	d.open = d.open || ctx.Err() == nil && isStage(err, StageOpen)
+}
+
+// error is that of all addresses. One that is under way is so because the context
+// has just ended.
+func (d *dial) error(ctx context.Context) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	errs := slices.Clone(d.errs)
+	last := d.last
+	for n := range errs {
+		if errs[n] == nil {
+			errs[n], last = &StageError{Stage: StageConnect, Addr: d.tried[n], Err: newContextError(ctx)}, n
+		}
+	}
+	if len(errs) == 1 {
+		return errs[0]
+	}
+	return &DialError{all: &multierror.Error{Errors: errs, ErrorFormat: listErrors}, last: last}
+}
+
+// errAddresses is what a family fails with: dial has the errors.
+var errAddresses = errors.New("no address of the family can be dialed")
+
+// serial tries the targets one after the other, each for its share of the time
+// that is left.
+func (d *dial) serial(ctx context.Context, targets []target) (*Connection, error) {
 	deadline, limited := ctx.Deadline()
-	var errs []error
 	for i, t := range targets {
-		a, conn, err := m.dialOne(ctx, r, t, len(targets)-i)
+		n, ok := d.begin(t.dst)
+		if !ok {
+			break
+		}
+		d.r.Trace.addrStart(t.dst)
+		a, conn, err := d.one(ctx, t, len(targets)-i)
+		d.r.Trace.addrDone(t.dst, err)
 		if err == nil {
 			return conn, nil
 		}
-		errs = append(errs, err)
+		d.failed(ctx, n, err)
 		if ctx.Err() != nil || limited && !time.Now().Before(deadline) {
 			break
 		}
-		if isStage(err, StageOpen) {
-			break // without a provider another address does not help
-		}
-		if i+1 < len(targets) && r.Local.IB == nil && r.Local.Port() != 0 {
+		if i+1 < len(targets) && d.r.Local.IB == nil && d.r.Local.Port() != 0 {
 			a.awaitGone(ctx)
 		}
 	}
-	return nil, dialError(errs)
+	return nil, errAddresses
 }
 
 // portTries is how often a local port that the connection manager has chosen is
@@ -92,29 +197,60 @@ func (m *Manager) dialSerial(ctx context.Context, r *DialRequest, targets []targ
 // which of them TCP uses.
 const portTries = 16
 
-// dialOne tries one target, anew when the local port that was chosen for it is
-// taken.
-func (m *Manager) dialOne(ctx context.Context, r *DialRequest, t target, left int) (*attempt, *Connection, error) {
-	for try := 1; ; try++ {
-		a, stop := m.startAttempt(ctx, r, t, left)
+// one tries one of so many targets that are left. It tries it anew when the local
+// port that was chosen for it is taken, and, as long as the time lasts, when the
+// peer's reject passes by itself.
+func (d *dial) one(ctx context.Context, t target, left int) (*attempt, *Connection, error) {
+	if deadline, ok := ctx.Deadline(); ok && left > 1 {
+		var stop context.CancelFunc
+		ctx, stop = context.WithDeadline(ctx, partialDeadline(time.Now(), deadline, left))
+		defer stop()
+	}
+	ports, pause := 1, firstRejectPause
+	for {
+		a := d.m.newAttempt(ctx, d.r, t)
 		conn, err := a.dial()
-		stop()
-		chosen := r.Local.IB == nil && r.Local.Port() == 0
-		if !chosen || !isStage(err, StageConnect) || !errors.Is(err, syscall.EADDRINUSE) || try == portTries || ctx.Err() != nil {
+		switch {
+		case err == nil || ctx.Err() != nil:
+			return a, conn, err
+		case d.portTaken(err) && ports < portTries:
+			ports++
+		case passes(err) && timeFor(ctx, pause):
+			if !sleep(ctx, pause) {
+				return a, nil, &StageError{Stage: StageConnect, Addr: t.dst, Err: newContextError(ctx)}
+			}
+			pause = min(2*pause, maxRejectPause)
+		default:
 			return a, conn, err
 		}
 	}
 }
 
-// startAttempt is newAttempt with the share of the time of the first of so many
-// targets.
-func (m *Manager) startAttempt(ctx context.Context, r *DialRequest, t target, left int) (*attempt, context.CancelFunc) {
+// portTaken reports whether a local port that was chosen has turned out to be
+// taken.
+func (d *dial) portTaken(err error) bool {
+	chosen := d.r.Local.IB == nil && d.r.Local.Port() == 0
+	return chosen && isStage(err, StageConnect) && errors.Is(err, syscall.EADDRINUSE)
+}
+
+// timeFor reports whether there is a deadline, and it comes after a pause.
+func timeFor(ctx context.Context, pause time.Duration) bool {
 	deadline, ok := ctx.Deadline()
-	if !ok || left == 1 {
-		return m.newAttempt(ctx, r, t), func() {}
+	return ok && time.Until(deadline) > pause
+}
+
+// sleep reports false if ctx ended meanwhile.
+func sleep(ctx context.Context, d time.Duration) bool {
+	if d <= 0 {
+		return ctx.Err() == nil
 	}
-	share, stop := context.WithDeadline(ctx, partialDeadline(time.Now(), deadline, left))
-	return m.newAttempt(share, r, t), stop
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+	return ctx.Err() == nil
 }
 
 // portRelease is how long the next address waits for an attempt that was given

@@ -205,7 +205,8 @@ func TestAddressesOfTheNetworkAndTheLocalAddress(t *testing.T) {
 		dst     []string
 		src     string // of the first
 	}{
-		{cm.AnyIP, "name", "", []string{"[2001:db8::7]:9000", "192.0.2.7:9000", "[fe80::7%eth0]:9000", "192.0.2.8:9000"}, ""},
+		// As in package net: the family of the first, then the other one.
+		{cm.AnyIP, "name", "", []string{"[2001:db8::7]:9000", "[fe80::7%eth0]:9000", "192.0.2.7:9000", "192.0.2.8:9000"}, ""},
 		{cm.IPv4, "name", "", []string{"192.0.2.7:9000", "192.0.2.8:9000"}, ""},
 		{cm.IPv6, "name", "", []string{"[2001:db8::7]:9000", "[fe80::7%eth0]:9000"}, ""},
 		{cm.AnyIP, "name", "192.0.2.1:0", []string{"192.0.2.7:9000", "192.0.2.8:9000"}, "192.0.2.1:0"},

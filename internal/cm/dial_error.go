@@ -10,7 +10,8 @@ import (
 // A DialError holds the errors of several addresses, in the order in which they
 // were tried. errors.Is and errors.As look into all of them.
 type DialError struct {
-	all *multierror.Error
+	all  *multierror.Error
+	last int // the index of the one that failed last
 }
 
 func (e *DialError) Error() string { return e.all.Error() }
@@ -21,26 +22,19 @@ func (e *DialError) Unwrap() error { return e.all.Unwrap() }
 // WrappedErrors returns the errors, as those of go-multierror do.
 func (e *DialError) WrappedErrors() []error { return e.all.WrappedErrors() }
 
+// Last is the index of the error that ended the dial: the one that came last.
+func (e *DialError) Last() int { return e.last }
+
 // Timeout reports whether the attempt that ended the dial ran out of time.
 func (e *DialError) Timeout() bool {
-	t, ok := e.last().(interface{ Timeout() bool })
+	t, ok := e.all.Errors[e.last].(interface{ Timeout() bool })
 	return ok && t.Timeout()
 }
 
 // Temporary is that of the attempt that ended the dial.
 func (e *DialError) Temporary() bool {
-	t, ok := e.last().(interface{ Temporary() bool })
+	t, ok := e.all.Errors[e.last].(interface{ Temporary() bool })
 	return ok && t.Temporary()
-}
-
-func (e *DialError) last() error { return e.all.Errors[len(e.all.Errors)-1] }
-
-// dialError makes one error of the errors of a dial: the only one as it is.
-func dialError(errs []error) error {
-	if len(errs) == 1 {
-		return errs[0]
-	}
-	return &DialError{all: &multierror.Error{Errors: errs, ErrorFormat: listErrors}}
 }
 
 // listErrors is the text of a DialError: one line, each address with its error.

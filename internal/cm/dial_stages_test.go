@@ -69,7 +69,7 @@ func TestDialFailingEvent(t *testing.T) {
 		cm.AddrInfoError: {status(syscall.EINVAL): syscall.EINVAL, int(syscall.ENOENT): syscall.ENOENT, 0: syscall.EHOSTUNREACH},
 		cm.AddrError:     {status(syscall.ENODEV): syscall.ENODEV, status(syscall.ENETUNREACH): syscall.ENETUNREACH, 0: syscall.EHOSTUNREACH},
 		cm.RouteError:    {status(syscall.EINVAL): syscall.EINVAL, 3: syscall.EHOSTUNREACH},
-		cm.Rejected: {8: syscall.ECONNREFUSED, 10: syscall.ECONNREFUSED, 28: syscall.ECONNREFUSED, 4: syscall.ECONNREFUSED,
+		cm.Rejected: {8: syscall.ECONNREFUSED, 10: syscall.EAGAIN, 28: syscall.ECONNREFUSED, 4: syscall.ETIMEDOUT,
 			status(syscall.ECONNRESET): syscall.ECONNREFUSED, 0: syscall.ECONNREFUSED},
 		cm.Unreachable: {status(syscall.ETIMEDOUT): syscall.ETIMEDOUT, status(syscall.ENETUNREACH): syscall.ENETUNREACH,
 			7: syscall.EHOSTUNREACH, 0: syscall.EHOSTUNREACH},

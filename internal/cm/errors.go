@@ -44,6 +44,8 @@ const callLookup = "lookup"
 // be told from it with errors.Is and errors.As:
 //
 //   - a refusal, by whatever event, status or call: syscall.ECONNREFUSED
+//   - one that may pass (a stale connection, no resources at the peer):
+//     syscall.EAGAIN, Temporary is true
 //   - nobody answers: syscall.ETIMEDOUT, Timeout is true
 //   - no device there, or it has gone: syscall.ENODEV
 //   - an answer that makes no sense, an event that does not belong: syscall.EPROTO

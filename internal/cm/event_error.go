@@ -7,14 +7,12 @@ import (
 
 // eventErrno is the errno that a failing event stands for.
 //
-// Any reject is a refusal: InfiniBand and RoCE give a positive reason, iWARP a
-// negated errno that says how the peer closed TCP. The status of the others is
-// a negated errno; a positive one comes from the fabric and has no errno of its
-// own.
+// reject.go has the rejects. The status of the others is a negated errno; a
+// positive one comes from the fabric and has no errno of its own.
 func eventErrno(ev Event) syscall.Errno {
 	switch ev.Type {
 	case Rejected:
-		return syscall.ECONNREFUSED
+		return rejectErrno(ev.Status)
 	case DeviceRemoval:
 		return syscall.ENODEV
 	case Disconnected:
@@ -56,50 +54,4 @@ func eventNote(t EventType, status int) string {
 		return fmt.Sprintf("%v, status %d", t, status)
 	}
 	return t.String()
-}
-
-// rejectReason puts a reject reason of the InfiniBand communication manager
-// into words (InfiniBand Architecture, volume 1, 12.6.7.2).
-func rejectReason(status int) string {
-	if status > 0 && status < len(rejectReasons) && rejectReasons[status] != "" {
-		return rejectReasons[status]
-	}
-	return "unknown"
-}
-
-var rejectReasons = [...]string{
-	1:  "no queue pair available",
-	2:  "no end-to-end context available",
-	3:  "no resources available",
-	4:  "the peer's communication manager timed out",
-	5:  "unsupported request",
-	6:  "invalid communication ID",
-	7:  "invalid communication instance",
-	8:  "nobody listens there",
-	9:  "invalid transport service type",
-	10: "stale connection",
-	11: "reliable datagram domain does not exist",
-	12: "primary port GID rejected",
-	13: "primary port LID rejected",
-	14: "invalid primary service level",
-	15: "invalid primary traffic class",
-	16: "invalid primary hop limit",
-	17: "invalid primary packet rate",
-	18: "alternate port GID rejected",
-	19: "alternate port LID rejected",
-	20: "invalid alternate service level",
-	21: "invalid alternate traffic class",
-	22: "invalid alternate hop limit",
-	23: "invalid alternate packet rate",
-	24: "port and communication manager redirected",
-	25: "port redirected",
-	26: "invalid path MTU",
-	27: "insufficient responder resources",
-	28: "rejected by the application",
-	29: "receiver-not-ready retry count rejected",
-	30: "duplicate local communication ID",
-	31: "invalid class version",
-	32: "invalid primary flow label",
-	33: "invalid alternate flow label",
-	35: "vendor option not supported",
 }

@@ -109,7 +109,9 @@ func (a *attempt) eventFailed(info StageInfo, ev Event, want EventType) error {
 	if failing(info.Stage, ev.Type) || ev.Type == want {
 		e.Errno = eventErrno(ev)
 		e.Err = eventCause(e.Errno, ev)
-		e.Hint = a.hint(info, e.Errno, ev.Status, e.Err)
+		if ev.Type != Rejected || ev.Status <= 0 { // a reject reason speaks for itself
+			e.Hint = a.hint(info, e.Errno, ev.Status, e.Err)
+		}
 	} else {
 		e.Errno = syscall.EPROTO
 		e.Err = &unexpectedEvent{got: ev.Type, want: want}

@@ -14,6 +14,12 @@ type Trace struct {
 	// StageDone is called when the call has been answered, has failed, or has
 	// been given up.
 	StageDone func(StageResult)
+
+	// AddrStart is called before the first attempt at an address, AddrDone
+	// when Dial is through with it. Both are called by the goroutine that
+	// waits for the attempts.
+	AddrStart func(Addr)
+	AddrDone  func(Addr, error)
 }
 
 // StageInfo says what is about to be done.
@@ -47,5 +53,17 @@ func (t *Trace) done(info StageInfo, began time.Time, ev Event, err error) {
 	if t != nil && t.StageDone != nil {
 		t.StageDone(StageResult{StageInfo: info, Elapsed: time.Since(began),
 			Event: ev.Type, Status: ev.Status, Err: err})
+	}
+}
+
+func (t *Trace) addrStart(addr Addr) {
+	if t != nil && t.AddrStart != nil {
+		t.AddrStart(addr)
+	}
+}
+
+func (t *Trace) addrDone(addr Addr, err error) {
+	if t != nil && t.AddrDone != nil {
+		t.AddrDone(addr, err)
 	}
 }
