@@ -24,6 +24,8 @@ type NIC struct {
 	events  eventQueue
 	sweeper sweeper
 	routes  routeCache
+
+	lingering lingering
 }
 
 var (
