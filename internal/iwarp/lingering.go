@@ -13,6 +13,8 @@ const maxLingering = 1024
 // A lingering lists the connections in shutdown, oldest first. One too many ends the
 // oldest: its peer has had more time than any other.
 type lingering struct {
+	most int
+
 	mu             sync.Mutex
 	oldest, newest *queuePair
 	n              int
@@ -31,7 +33,7 @@ func (l *lingering) enter(q *queuePair) {
 	l.newest = q
 	l.n++
 	var extra *queuePair
-	if l.n > maxLingering {
+	if l.n > l.most {
 		extra = l.oldest
 		l.unlink(extra)
 	}
