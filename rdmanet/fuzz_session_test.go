@@ -7,6 +7,7 @@ import (
 	"hash/crc32"
 	"io"
 	"net"
+	"sync"
 	"testing"
 	"time"
 
@@ -257,9 +258,11 @@ func FuzzSession(f *testing.F) {
 		c, d := honestPair(t, l) // one of them has the victim's memory
 		honestEcho(t, c, d, 4)
 		honestEcho(t, c, d, 5)
-		for _, conn := range []net.Conn{c, d, a, b} {
-			conn.Close()
+		var closed sync.WaitGroup
+		for _, conn := range []net.Conn{c, d, a, b} { // at the same time, or each would wait for its peer
+			closed.Go(func() { conn.Close() })
 		}
+		closed.Wait()
 	})
 }
 
