@@ -16,6 +16,7 @@ type batch struct {
 
 	scratch [scratchSize]byte
 	used    int
+	most    int // of used, since the batch came from the pool
 
 	size int // bytes of all frames
 	sent int // bytes of them written
@@ -43,8 +44,18 @@ const (
 	copyLimit = 256
 )
 
+// putBatch gives a batch to the pool, as good as new.
+func putBatch(b *batch) {
+	b.reset()
+	clear(b.scratch[:b.most])
+	b.most = 0
+	batches.Put(b)
+}
+
 // reset empties the batch and lets go of memory that it pointed at.
 func (b *batch) reset() {
+	b.most = max(b.most, b.used)
+	clear(b.ends[:b.nends])
 	clear(b.vec[:b.n])
 	clear(b.homes[:b.n])
 	b.n, b.first, b.joined, b.used = 0, 0, false, 0
@@ -100,7 +111,6 @@ func (b *batch) frame(headers int, p payload, crc bool) {
 	var sum uint32
 	if crc {
 		sum = addCRC(addCRC(addCRC(0, head), p0), p1)
-		b.record = true
 	}
 	b.grow(headers)
 	if len(p0)+len(p1) <= copyLimit {

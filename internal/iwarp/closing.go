@@ -131,6 +131,8 @@ var errUnconfirmed = errors.New("the peer has not confirmed the end of the conne
 
 // shutdown closes the socket of a connection that has ended.
 func (q *queuePair) shutdown() {
+	q.nic.lingering.enter(q)
+	defer q.nic.lingering.leave(q)
 	q.cq.release(q)
 	bound := time.Now().Add(q.nic.cfg.CloseTimeout)
 	const first, longest = time.Millisecond, 50 * time.Millisecond

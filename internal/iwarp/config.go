@@ -27,11 +27,12 @@ type Config struct {
 	// FrameSize is the size of the longest frame (FPDU) sent, in bytes, from
 	// its length field to its CRC: 256 to 65,544, which 0 stands for. siw
 	// takes that whatever the MSS is. Where CRC is in use frames are no longer
-	// than the connection's MSS, whatever FrameSize says.
+	// than the connection's MSS, whatever FrameSize says, unless that is below
+	// 1,024.
 	FrameSize int
 
 	// FrameMSS keeps all frames within the connection's MSS, as RFC 5044
-	// wants it and as hardware may need it.
+	// wants it and as hardware may need it, unless that is below 1,024.
 	FrameMSS bool
 
 	// CRC asks for CRCs in frames. They are used if either end asks.
@@ -71,8 +72,7 @@ const (
 	minFrameSize = 256
 	maxReads     = 128
 
-	// minFramePayload is the least room for payload in a frame, however small
-	// the MSS.
+	// minFramePayload is the least room for payload in a frame.
 	minFramePayload = 64
 )
 

@@ -66,7 +66,7 @@ var (
 	errResponseBounds = newViolation(layerDDP, ddpTaggedBuffer, 0x01, "a Read Response does not go where the request asked")
 	errResponseSize   = newViolation(layerRDMAP, rdmapOperation, 0xff, "a Read Response is not as long as the request asked")
 
-	errInvalidate = newViolation(layerRDMAP, rdmapProtection, 0x09, "a Send invalidates what it may not")
+	errInvalidate = newViolation(layerRDMAP, rdmapProtection, 0x09, "a Send with Invalidate, though no region can be invalidated")
 	errRegionGone = newViolation(layerDDP, ddpTaggedBuffer, 0x00, "a region was deregistered while the peer wrote to it")
 	errSourceGone = newViolation(layerRDMAP, rdmapProtection, 0x00, "a region was deregistered while the peer read it")
 	errResponseMR = newViolation(layerRDMAP, rdmapCatastrophic, 0x00, "the sink of an RDMA Read was deregistered")

@@ -20,6 +20,7 @@ type scriptedWire struct {
 	pieces []byte // the sizes of the pieces, and now and then nothing (0)
 	turn   int
 	output []byte
+	writes int
 	fin    bool
 	closed chan struct{}
 }
@@ -52,6 +53,7 @@ func (w *scriptedWire) read(dst, spill []byte) (int, error) {
 func (w *scriptedWire) write(vec [][]byte, record bool) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.writes++
 	n := 0
 	for _, b := range vec {
 		w.output = append(w.output, b...)

@@ -109,6 +109,8 @@ func crimes() []crime {
 		{name: "second segment with a gap", commit: func(p *rawPeer, v *side) []byte {
 			return append(p.untagged(opSend, false, 1, 0, []byte("01234567")), p.untagged(opSend, true, 1, 9, []byte("abc"))...)
 		}, want: termination{1, 2, 4}, quotes: U},
+		{name: "Send with Invalidate", commit: invalidate(opSendInvalidate), want: termination{0, 1, 9}, quotes: U},
+		{name: "Send with Invalidate, solicited", commit: invalidate(opSendSolicitedInval), want: termination{0, 1, 9}, quotes: U},
 		{name: "Send with Invalidate of nothing", commit: patch(send(1, 0, payload16), func(b []byte) { b[3], b[4] = 0x44, 7 }), want: termination{0, 1, 9}, quotes: U},
 
 		{name: "Write: wrong key", commit: write(func(v *side) (uint32, uint64) { return v.mr.RKey() ^ 1, v.mr.Addr() + allowed }), want: termination{1, 1, 0}, quotes: T},
@@ -158,6 +160,15 @@ func crimes() []crime {
 			b[1] -= 4
 			return b
 		}, want: termination{2, 0, 2}},
+	}
+}
+
+// invalidate is a Send that would take the region that the peer may use.
+func invalidate(op opcode) func(p *rawPeer, v *side) []byte {
+	return func(p *rawPeer, v *side) []byte {
+		b := p.untagged(op, true, 1, 0, []byte(payload16))
+		binary.BigEndian.PutUint32(b[4:], v.mr.RKey())
+		return b
 	}
 }
 

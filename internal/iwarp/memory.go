@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"encoding/binary"
 	"fmt"
+	"math/bits"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -33,7 +34,7 @@ func (p *protectionDomain) Dealloc() error {
 	return nil
 }
 
-// RegisterMemory makes a region of ordinary Go memory.
+// RegisterMemory makes a region.
 func (p *protectionDomain) RegisterMemory(size int, access verbs.Access) (verbs.MR, error) {
 	switch {
 	case size <= 0 || size > maxRegion:
@@ -41,7 +42,11 @@ func (p *protectionDomain) RegisterMemory(size int, access verbs.Access) (verbs.
 	case access&verbs.RemoteWrite != 0 && access&verbs.LocalWrite == 0:
 		return nil, fmt.Errorf("remote write demands local write: %w", syscall.EINVAL)
 	}
-	r := &region{pd: p, mem: make([]byte, size), access: access}
+	mem, err := allocate(size)
+	if err != nil {
+		return nil, err
+	}
+	r := &region{pd: p, mem: mem, access: access}
 	p.nic.regions.add(r)
 	p.use.Add(1)
 	return r, nil
@@ -49,7 +54,7 @@ func (p *protectionDomain) RegisterMemory(size int, access verbs.Access) (verbs.
 
 // A region is a verbs.MR. One key, the STag, serves local and remote use.
 //
-// The address of its first byte is not that of the Go memory but a number made
+// The address of its first byte is not that of the memory but a number made
 // up at random, a multiple of the page size: a peer learns nothing of this
 // process's memory, and cannot guess where a region is.
 type region struct {
@@ -59,16 +64,16 @@ type region struct {
 	stag   uint32
 	access verbs.Access
 
-	// dirty is up to where the region holds what came from peers.
-	dirty atomic.Int64
+	// dirty has a bit for each of eraseParts equal parts of the region, set
+	// where it holds what came from peers.
+	dirty atomic.Uint64
 
 	// A peer's access holds mu for reading while bytes are moved, so that none
 	// lands, and none is read, once Deregister has returned. Local access by
 	// sends needs no lock: the region's owner sees to it that none is under
 	// way.
-	mu      sync.RWMutex
-	gone    bool // deregistered
-	private bool // invalidated by the peer: for local use alone
+	mu   sync.RWMutex
+	gone bool // deregistered
 }
 
 func (r *region) Bytes() []byte { return r.mem }
@@ -85,29 +90,44 @@ func (r *region) Deregister() error {
 	}
 	r.pd.nic.regions.remove(r)
 	r.gone = true
+	mem := r.mem
 	r.mem = nil
 	r.pd.use.Add(-1)
-	return nil
+	return free(mem)
 }
 
-// Erase zeroes the region up to where peers have written.
+// eraseParts is how many parts of a region are erased or left alone, each as a
+// whole. One byte that a peer writes at the end of a region must not make us
+// touch all of it.
+const eraseParts = 64
+
+func (r *region) part() int { return (len(r.mem) + eraseParts - 1) / eraseParts }
+
+// Erase zeroes the parts of the region that peers have written to.
 func (r *region) Erase() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	clear(r.mem[:min(r.dirty.Swap(0), int64(len(r.mem)))])
+	part := r.part()
+	for dirty := r.dirty.Swap(0); dirty != 0; dirty &= dirty - 1 {
+		from := bits.TrailingZeros64(dirty) * part
+		clear(r.mem[from:min(from+part, len(r.mem))])
+	}
 }
 
 // sink is slice for what is about to be written there.
 func (r *region) sink(addr uint64, n int) ([]byte, bool) {
 	dst, ok := r.slice(addr, n)
-	if !ok {
-		return nil, false
+	if !ok || n == 0 {
+		return dst, ok
 	}
-	for end := int64(addr-r.base) + int64(n); ; {
-		if old := r.dirty.Load(); end <= old || r.dirty.CompareAndSwap(old, end) {
-			return dst, true
-		}
+	part := r.part()
+	from := int(addr-r.base) / part
+	to := (int(addr-r.base) + n - 1) / part
+	written := ^uint64(0) << from & (^uint64(0) >> (eraseParts - 1 - to))
+	if r.dirty.Load()&written != written {
+		r.dirty.Or(written)
 	}
+	return dst, true
 }
 
 // slice returns n bytes at an address of the region, and false if they are not
@@ -123,7 +143,7 @@ func (r *region) slice(addr uint64, n int) ([]byte, bool) {
 
 // allows reports whether the peer has a right. Called with mu held.
 func (r *region) allows(right verbs.Access) bool {
-	return r.access&right != 0 && !r.private
+	return r.access&right != 0
 }
 
 // A regionTable finds the regions of a NIC by their STags.

@@ -24,6 +24,8 @@ type NIC struct {
 	events  eventQueue
 	sweeper sweeper
 	routes  routeCache
+
+	lingering lingering
 }
 
 var (
@@ -40,7 +42,11 @@ func Open(cfg Config) (*NIC, error) {
 	if err := socketsSupported(); err != nil {
 		return nil, err
 	}
-	return &NIC{cfg: cfg, sweeper: sweeper{soon: sweepSoon, late: sweepLate}}, nil
+	return &NIC{
+		cfg:       cfg,
+		sweeper:   sweeper{soon: sweepSoon, late: sweepLate},
+		lingering: lingering{most: maxLingering},
+	}, nil
 }
 
 // Name is the provider's.

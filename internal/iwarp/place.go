@@ -34,7 +34,7 @@ func (q *queuePair) endFrame(h *header) {
 	case h.op.send():
 		r.recv.got += uint32(h.payload)
 		if h.last {
-			q.received(h)
+			q.received()
 		}
 	case h.op == opReadRequest:
 		r.msn[queueRead]++
@@ -76,6 +76,9 @@ func (q *queuePair) acceptWrite(h *header) *violation {
 }
 
 // acceptSend checks a segment of a Send and finds the receive for it.
+//
+// A Send must not invalidate: a region here outlives the connection that it was
+// granted to, and what a peer took from it would be missing to the next one.
 func (q *queuePair) acceptSend(h *header) *violation {
 	r := &q.rx
 	switch {
@@ -83,7 +86,7 @@ func (q *queuePair) acceptSend(h *header) *violation {
 		return errMessageNumber
 	case !r.recv.active && h.mo != 0 || r.recv.active && h.mo != r.recv.got:
 		return errMessageOffset
-	case h.op.invalidates() && !q.mayInvalidate(h.invalidate):
+	case h.op.invalidates():
 		return errInvalidate
 	}
 	if !r.recv.active {
@@ -115,30 +118,11 @@ func (q *queuePair) acceptSend(h *header) *violation {
 }
 
 // received completes the receive of a Send.
-func (q *queuePair) received(h *header) {
+func (q *queuePair) received() {
 	r := &q.rx
 	r.msn[queueSend]++
 	r.recv.active = false
-	if h.op.invalidates() {
-		if region := r.cache.find(&q.nic.regions, h.invalidate); region != nil {
-			region.mu.Lock()
-			region.private = true
-			region.mu.Unlock()
-		}
-	}
 	q.cq.push(verbs.WC{ID: r.recv.wr.ID, Opcode: verbs.WCRecv, ByteLen: r.recv.got}, r.quiet)
-}
-
-// mayInvalidate reports whether the peer may take away its own rights to a
-// region: it must have some.
-func (q *queuePair) mayInvalidate(stag uint32) bool {
-	r := q.rx.cache.find(&q.nic.regions, stag)
-	if r == nil || r.pd != q.pd {
-		return false
-	}
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	return !r.gone && r.allows(verbs.RemoteRead|verbs.RemoteWrite)
 }
 
 // acceptRead checks an RDMA Read Request. One of no length may carry any STag.

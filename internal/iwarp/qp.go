@@ -49,6 +49,8 @@ type queuePair struct {
 
 	nudge nudger
 
+	older, newer *queuePair // among those that linger, guarded by that list's lock
+
 	swept int         // its place in the NIC's sweeper, guarded by that one's lock
 	cold  atomic.Bool // it is swept seldom; changes under that lock
 }
@@ -100,7 +102,7 @@ func (q *queuePair) start(w wire, a agreement, surplus []byte, established cm.Ev
 	q.started = true
 	q.wire = w
 	q.crc = a.crc
-	q.tx.payload.tagged, q.tx.payload.untagged = q.nic.framePayload(w, a)
+	q.tx.payload = q.nic.framing(w, a)
 	q.tx.outstanding.init(a.ord)
 	q.tx.asked.init(a.ird)
 	q.tx.rtrRead = a.rtr == ReadRTR && a.initiator
@@ -131,19 +133,32 @@ func (q *queuePair) start(w wire, a agreement, surplus []byte, established cm.Ev
 	return nil
 }
 
-// framePayload is how much payload frames carry, tagged and untagged.
-func (n *NIC) framePayload(w wire, a agreement) (tagged, untagged int) {
-	limit := n.cfg.FrameSize
+// framing is how a connection's bytes are divided.
+type framing struct {
+	tagged, untagged int  // the most payload in a frame
+	apart            bool // each frame goes in a system call of its own
+}
+
+// minMSS is the smallest MSS that frames keep to. Every link that IPv6 may use
+// leaves TCP more than that; a peer that claims less has chosen it, and each of our
+// frames would cost us a system call.
+const minMSS = 1024
+
+func (n *NIC) framing(w wire, a agreement) framing {
+	limit, apart := n.cfg.FrameSize, false
 	if a.crc || n.cfg.FrameMSS {
-		if mss := w.segmentSize(); mss > 0 {
-			limit = min(limit, mss)
+		switch mss := w.segmentSize(); {
+		case mss == 0: // the platform cannot tell
+			apart = a.crc
+		case mss >= minMSS:
+			apart, limit = a.crc, min(limit, mss)
 		}
 	}
 	fit := func(header int) int {
 		p := min(limit-header-crcSize, lengthSize+maxULPDU-header)
 		return max(p, minFramePayload) &^ 3 // no padding within a message
 	}
-	return fit(taggedSize), fit(untaggedSize)
+	return framing{fit(taggedSize), fit(untaggedSize), apart}
 }
 
 // MaxInline is how many bytes can be posted inline.

@@ -85,15 +85,22 @@ func (q *queuePair) mayRespond() bool {
 	return !t.asked.full()
 }
 
-// respond queues the response to a Read Request.
+// respond queues the response to a Read Request. Called with the receive lock held.
 func (q *queuePair) respond(rr *readRequest) {
 	t := &q.tx
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !t.closing {
 		t.asked.push(readEntry{request: *rr})
-		q.transmit()
+		q.rx.asked = true
 	}
+}
+
+// answer sends the responses that are queued.
+func (q *queuePair) answer() {
+	q.tx.mu.Lock()
+	defer q.tx.mu.Unlock()
+	q.transmit()
 }
 
 // fillResponse adds a frame of the oldest response. A batch reads one region of

@@ -51,6 +51,7 @@ type receiver struct {
 	dst     []byte  // where the rest of its payload goes
 	region  *region // which dst is of
 
+	asked  bool // Read Requests have come that wait for the end of consume
 	cache  regionCache
 	recv   pendingReceive
 	answer readAnswer
@@ -157,19 +158,30 @@ func (q *queuePair) attemptRead(uintptr) bool {
 	return !empty || q.cq.leaving()
 }
 
-// sweep reads what has come if nobody has read lately, nor waits for it. It
-// reports true if somebody has or does.
-func (q *queuePair) sweep() bool {
-	if q.cq.waitsFor(q) || !q.rx.mu.TryLock() {
-		return true
+// What a sweep has found.
+type swept uint8
+
+const (
+	sweptIdle    swept = iota // nobody reads: it did
+	sweptDriven               // somebody has read since the last sweep
+	sweptAwaited              // a goroutine waits, and reads when something comes
+)
+
+// sweep reads what has come if nobody has read lately, nor waits for it.
+func (q *queuePair) sweep() swept {
+	if q.cq.waitsFor(q) {
+		return sweptAwaited
+	}
+	if !q.rx.mu.TryLock() {
+		return sweptDriven
 	}
 	defer q.rx.mu.Unlock()
 	if q.rx.driven {
 		q.rx.driven = false
-		return true
+		return sweptDriven
 	}
 	q.readSome()
-	return false
+	return sweptIdle
 }
 
 // drive notes that somebody reads. Called with the receive lock held.
@@ -296,8 +308,19 @@ func (r *receiver) release() {
 	}
 }
 
-// consume deals with what is in the buffer, as far as it goes.
+// consume deals with what is in the buffer, as far as it goes. What the peer asked
+// for in it is answered at the end: one system call for each of its Reads would be
+// far more than they cost the peer.
 func (q *queuePair) consume() *violation {
+	v := q.consumeFrames()
+	if q.rx.asked {
+		q.rx.asked = false
+		q.answer()
+	}
+	return v
+}
+
+func (q *queuePair) consumeFrames() *violation {
 	r := &q.rx
 	for !q.ended.Load() {
 		if !r.inFrame {

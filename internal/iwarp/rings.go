@@ -28,7 +28,7 @@ func (p *ringPool[T]) of(size int) *sync.Pool {
 	return pool.(*sync.Pool)
 }
 
-// get returns a ring, with whatever was in it before.
+// get returns a ring, all zero.
 func (p *ringPool[T]) get(size int) []T {
 	if ring, ok := p.of(size).Get().(*[]T); ok {
 		return *ring
@@ -36,7 +36,10 @@ func (p *ringPool[T]) get(size int) []T {
 	return make([]T, size)
 }
 
-func (p *ringPool[T]) put(ring []T) { p.of(len(ring)).Put(&ring) }
+func (p *ringPool[T]) put(ring []T) {
+	clear(ring)
+	p.of(len(ring)).Put(&ring)
+}
 
 // wrap is i modulo n for an i below 2·n, without a division: a connection's end
 // flushes hundreds of receives.

@@ -66,7 +66,7 @@ type transmitter struct {
 
 	badRequest uint64 // the request that made the queue pair fail, plus one
 
-	payload struct{ tagged, untagged int } // the most in a frame
+	payload framing
 }
 
 // firstFrame notes that the peer has spoken: an acceptor may from then on, and
@@ -181,8 +181,7 @@ func (q *queuePair) writeFailed(err error) {
 
 func (t *transmitter) releaseBatch() {
 	if t.batch != nil {
-		t.batch.reset()
-		batches.Put(t.batch)
+		putBatch(t.batch)
 		t.batch = nil
 	}
 }
@@ -199,6 +198,7 @@ func (q *queuePair) fillBatch() bool {
 	b := t.batch
 	b.reset()
 	for b.room() && q.fillNext(b) {
+		b.record = t.payload.apart
 	}
 	return b.size > 0
 }

@@ -141,6 +141,14 @@ func (m *Memory) put(b *block) error {
 	} else {
 		clear(b.remote.Bytes())
 	}
+	if !m.keeps() {
+		m.mu.Lock()
+		m.live--
+		m.mu.Unlock()
+		err := b.free()
+		m.forget()
+		return err
+	}
 	m.mu.Lock()
 	m.live--
 	b.returned = time.Now()
@@ -158,6 +166,14 @@ func (m *Memory) put(b *block) error {
 		return extra.free()
 	}
 	return nil
+}
+
+// keeps reports whether blocks may be used again. Real iWARP devices let a peer
+// invalidate any region of its connection's domain by a Send (siw, for one), and do
+// not tell: the next connection would die with its first byte.
+func (m *Memory) keeps() bool {
+	info := m.dev.Info()
+	return info.Transport != verbs.IWARP || info.CallerDriven
 }
 
 // lose gives up on a block that the device may still use: it is never freed.

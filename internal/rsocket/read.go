@@ -93,6 +93,6 @@ func (s *Stream) CloseRead() error {
 	s.flush()
 	s.wakeAll()
 	s.mu.Unlock()
-	sweeper.soon()
+	sweeper.soon(s)
 	return nil
 }

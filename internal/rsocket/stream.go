@@ -81,6 +81,7 @@ type Stream struct {
 	opsGone chan struct{} // closed when there is none and none will come
 
 	swept int // place in the sweeper's list, from 1; guarded by sweeper.mu
+	hurry int // how many more passes look at it soon; guarded by sweeper.mu
 
 	wc  [pollBatch]verbs.WC
 	swr [maxHeld]verbs.SendWR // see request

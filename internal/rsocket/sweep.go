@@ -8,16 +8,19 @@ import (
 	"github.com/rdmanet/rdmanet/internal/verbs"
 )
 
-// A sweep looks after the streams that nobody drives: once a second, more often
-// while that finds something to do, it polls them without waiting, so that
-// grants and control messages go out, and sees to keepalives. It is a timer and
-// not a goroutine, and runs only while there are streams.
+// A sweep looks after the streams that nobody drives: once a second it polls all of
+// them without waiting, so that grants and control messages go out, and sees to
+// keepalives. Those where that found something to do it polls again soon, and those
+// alone: a peer that keeps one stream busy must not have all others looked at.
+// Both passes are timers and not goroutines, and run only while there are streams.
 type sweep struct {
 	mu      sync.Mutex
 	streams []*Stream
 	timer   *time.Timer
 	scratch []*Stream // those of the pass under way, used by run alone
-	pause   time.Duration
+
+	busy      []*Stream // whose hurry is not 0; used without mu by runBusy alone
+	busyTimer *time.Timer
 }
 
 // sweeper is shared by all streams.
@@ -26,6 +29,10 @@ var sweeper sweep
 const (
 	sweepEvery = time.Second
 	sweepSoon  = 10 * time.Millisecond
+
+	// busyPasses is how many passes that find nothing make a busy stream one of
+	// many again.
+	busyPasses = 8
 )
 
 func (sw *sweep) add(s *Stream) {
@@ -34,7 +41,6 @@ func (sw *sweep) add(s *Stream) {
 	s.swept = len(sw.streams) + 1
 	sw.streams = append(sw.streams, s)
 	if sw.timer == nil {
-		sw.pause = sweepEvery
 		sw.timer = time.AfterFunc(sweepEvery, sw.run)
 	}
 }
@@ -57,19 +63,29 @@ func (sw *sweep) remove(s *Stream) {
 	}
 }
 
-// soon brings the next pass near, for a stream that nobody will drive from now on.
-func (sw *sweep) soon() {
+// soon has a stream looked at soon that nobody will drive from now on.
+func (sw *sweep) soon(s *Stream) {
 	sw.mu.Lock()
 	defer sw.mu.Unlock()
-	if sw.timer == nil || !sw.timer.Stop() {
-		return // a pass is about to be made
-	}
-	sw.pause = sweepSoon
-	sw.timer = time.AfterFunc(sweepSoon, sw.run)
+	sw.hasten(s)
 }
 
-// run makes a pass. Only one is under way at a time: the timer is set again at
-// the end; a timer that was stopped too late finds another in its place.
+// hasten makes a stream one of the busy ones. Called with mu held.
+func (sw *sweep) hasten(s *Stream) {
+	if s.swept == 0 {
+		return
+	}
+	if s.hurry == 0 {
+		sw.busy = append(sw.busy, s)
+	}
+	s.hurry = busyPasses
+	if sw.busyTimer == nil {
+		sw.busyTimer = time.AfterFunc(sweepSoon, sw.runBusy)
+	}
+}
+
+// run makes a pass over all. Only one is under way at a time: the timer is set again
+// at the end; a timer that was stopped too late finds another in its place.
 func (sw *sweep) run() {
 	sw.mu.Lock()
 	timer := sw.timer
@@ -78,10 +94,9 @@ func (sw *sweep) run() {
 	sw.mu.Unlock()
 
 	now := time.Now()
-	busy := false
 	for i, s := range streams {
 		if s.sweep(now) {
-			busy = true
+			sw.soon(s)
 		}
 		streams[i] = nil
 	}
@@ -89,15 +104,46 @@ func (sw *sweep) run() {
 	sw.mu.Lock()
 	defer sw.mu.Unlock()
 	sw.scratch = streams[:0]
-	if sw.timer == nil || sw.timer != timer {
+	if sw.timer != nil && sw.timer == timer {
+		sw.timer = time.AfterFunc(sweepEvery, sw.run)
+	}
+}
+
+// runBusy makes a pass over the busy ones. Only one is under way at a time.
+func (sw *sweep) runBusy() {
+	sw.mu.Lock()
+	streams := sw.busy
+	sw.busy = nil
+	sw.mu.Unlock()
+
+	now := time.Now()
+	kept := streams[:0]
+	for _, s := range streams {
+		busy := s.sweep(now)
+		sw.mu.Lock()
+		if busy {
+			s.hurry = busyPasses
+		} else {
+			s.hurry--
+		}
+		if s.swept == 0 {
+			s.hurry = 0
+		}
+		if s.hurry > 0 {
+			kept = append(kept, s)
+		}
+		sw.mu.Unlock()
+	}
+	clear(streams[len(kept):])
+
+	sw.mu.Lock()
+	defer sw.mu.Unlock()
+	sw.busy = append(kept, sw.busy...)
+	if len(sw.busy) == 0 {
+		sw.busyTimer = nil
 		return
 	}
-	if busy {
-		sw.pause = sweepSoon
-	} else {
-		sw.pause = min(sw.pause*2, sweepEvery)
-	}
-	sw.timer = time.AfterFunc(sw.pause, sw.run)
+	sw.busyTimer = time.AfterFunc(sweepSoon, sw.runBusy)
 }
 
 // A probe is a keepalive: an empty Write, or on iWARP, where a Write is never
