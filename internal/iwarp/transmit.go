@@ -63,6 +63,8 @@ type transmitter struct {
 	finished bool   // nothing is left: what was not sent has been flushed
 	fin      bool   // and the peer has been told that nothing more comes
 
+	hostHas, hostKnown bool // what HostHas was when it ended
+
 	badRequest uint64 // the request that made the queue pair fail, plus one
 
 	payload struct{ tagged, untagged int } // the most in a frame

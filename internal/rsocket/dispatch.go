@@ -65,8 +65,11 @@ func (s *Stream) dispatchSend(wc *verbs.WC) {
 	if s.probe.outstanding && wc.ID == s.probe.id {
 		s.probe.outstanding = false
 	}
-	if s.finalRead.posted && wc.ID == s.finalRead.id {
-		s.finalRead.done = true
+	switch {
+	case s.immediate:
+		s.arrived(s.sq.retired)
+	case wc.Opcode == verbs.WCRead:
+		s.arrived(wc.ID)
 	}
 }
 
@@ -158,6 +161,9 @@ func (s *Stream) dispatch(m message, written int) error {
 		}
 		if err := s.tx.setLimit(m.credits()); err != nil {
 			return err
+		}
+		if s.tx.allTaken() {
+			s.arrived(s.arrival.data)
 		}
 		return s.takeWindow()
 

@@ -4,8 +4,6 @@ import (
 	"sync"
 	"syscall"
 	"time"
-
-	"github.com/rdmanet/rdmanet/internal/verbs"
 )
 
 // A sweep looks after the streams that nobody drives: once a second, more often
@@ -100,8 +98,8 @@ func (sw *sweep) run() {
 	sw.timer = time.AfterFunc(sw.pause, sw.run)
 }
 
-// A probe is a keepalive: an empty Write, or on iWARP, where a Write is never
-// seen to fail, an empty Read.
+// A probe asks the peer's device for a sign of life, for keepalive or for confirm:
+// see sendProbe.
 type probe struct {
 	outstanding bool
 	id          uint64
@@ -150,6 +148,7 @@ func (s *Stream) sweep(now time.Time) (busy bool) {
 		}
 		return busy
 	}
+	s.confirm(now)
 	s.keepAlive(now)
 	return busy
 }
@@ -177,16 +176,9 @@ func (s *Stream) keepAlive(now time.Time) {
 		if now.Sub(p.at) >= patience && now.Sub(p.since) >= patience && !s.hostAnswers(ka.Idle+patience) {
 			s.fail(&ConnError{syscall.ETIMEDOUT, "the peer has not answered keepalives for " + patience.String(), nil})
 		}
-	case now.Sub(p.since) >= ka.Idle && s.canPost() && s.slots(1, lastReserve-1):
-		op := verbs.OpWrite
-		if !s.immediate {
-			if s.peerReads == 0 {
-				return // TCP's own time-out is all there is
-			}
-			op = verbs.OpRead
-		}
-		p.outstanding, p.at = true, now
-		p.id = s.postEmpty(op)
+	case now.Sub(p.since) >= ka.Idle:
+		// Where the peer serves no Reads, TCP's own time-out is all there is.
+		s.sendProbe(now)
 	}
 }
 
