@@ -15,6 +15,7 @@ import (
 //	iWARP              the answer to an empty Read: the peer's device has all before it
 //	HostTeller         the peer's host has confirmed everything
 //	any                a grant that counts every data message
+//	any                the peer's end of the connection, in order: see peerLeft
 //
 // On iWARP a completion says only that TCP has taken the request.
 //

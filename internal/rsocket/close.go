@@ -96,7 +96,8 @@ func (s *Stream) awaitArrival(end time.Time) {
 		if !s.hasArrived() {
 			s.askHost()
 		}
-		if s.hasArrived() || s.ended() || s.state.released || next == end {
+		s.closer.expired = false
+		if closeDone(s) || next == end {
 			break
 		}
 	}
@@ -146,15 +147,43 @@ func (s *Stream) Parted() bool {
 	return s.delivered() || s.ended()
 }
 
-// closeDone reports whether Close need not wait.
+// closeDone reports whether Close, which has found that it must wait, need not any
+// more. If it can, it waits for the last word too, which is right behind what was
+// written: the program may exit next, and the peer is to read io.EOF.
 func closeDone(s *Stream) bool {
-	return s.hasArrived() || s.ended() || s.closer.expired || s.state.released
+	if s.ended() && !s.eventDue() || s.closer.expired || s.state.released || s.delivered() {
+		return true
+	}
+	return s.hasArrived() && !s.immediate && !s.finalRead
+}
+
+// eventDue reports whether the connection has ended, and the event that says how is
+// on its way.
+func (s *Stream) eventDue() bool {
+	st := &s.state
+	return st.flushed && !st.peerClosed && !st.disconnected && st.failed == nil
 }
 
 // ended reports whether waiting for our own work is of no use any more.
 func (s *Stream) ended() bool {
 	st := &s.state
 	return st.peerClosed || st.disconnected || st.flushed || st.failed != nil
+}
+
+// peerLeft reports whether the peer has ended the connection in order: what it has
+// not taken by then it does not want. It has when it has sent DISCONNECT, and when
+// the connection has ended, without an error, after SHUTDOWNs both ways. An iWARP
+// peer that serves no Reads answers DISCONNECT by closing the connection, and there
+// is no other sign, unless the host tells more.
+func (s *Stream) peerLeft() bool {
+	st := &s.state
+	switch {
+	case st.peerClosed:
+		return true
+	case !st.disconnected || st.cause != nil || st.failed != nil:
+		return false
+	}
+	return s.over() || st.discPosted && !s.immediate && s.peerReads == 0 && !s.askHost()
 }
 
 // delivered reports whether the peer's device has all that we sent, our last
@@ -172,7 +201,7 @@ func (s *Stream) delivered() bool {
 func (s *Stream) undelivered(waited bool) error {
 	st := &s.state
 	switch {
-	case s.hasArrived() || st.peerClosed:
+	case s.hasArrived() || s.peerLeft():
 		return nil
 	case st.failed != nil:
 		return &DeliveryError{st.failed}
