@@ -57,7 +57,8 @@ func (s *Stream) look() {
 	}
 }
 
-// writeAfterEnd is what a Write of total bytes returns that begins with err.
+// writeAfterEnd is what a Write of total bytes returns that has met err before it
+// wrote any. One that had waited for long counts as idle.
 func (s *Stream) writeAfterEnd(total int, idle bool, err error) (int, error) {
 	st := &s.state
 	if !st.peerClosed || st.closed || st.writeShut || s.writer.expired || total == 0 {

@@ -173,7 +173,7 @@ func (s *Stream) keepAlive(now time.Time) {
 			s.fail(&ConnError{syscall.ETIMEDOUT, "the peer has never said anything", nil})
 		}
 	case p.outstanding:
-		if now.Sub(p.at) >= patience && now.Sub(p.since) >= patience && !s.hostAnswers(ka.Idle+patience) {
+		if now.Sub(p.at) >= patience && now.Sub(p.since) >= ka.Idle+patience && !s.hostAnswers(ka.Idle+patience) {
 			s.fail(&ConnError{syscall.ETIMEDOUT, "the peer has not answered keepalives for " + patience.String(), nil})
 		}
 	case now.Sub(p.since) >= ka.Idle:

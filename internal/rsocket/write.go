@@ -103,8 +103,10 @@ func (s *Stream) write(vec [][]byte, total int) (n int, err error) {
 		s.writeLeft = total - n
 		s.await(&s.writer)
 		if err := s.writeError(); err != nil {
-			s.endTold = s.endTold || s.state.peerClosed
-			return n, err
+			if n > 0 {
+				return n, err
+			}
+			return s.writeAfterEnd(total, idle || clock()-s.lastUse > idleAfter, err)
 		}
 		k := s.writeRoom()
 		var own []byte
