@@ -48,7 +48,7 @@ const lookPolls = 32
 // device that works in its caller leaves out a read if the last one has emptied
 // its socket.
 func (s *Stream) look() {
-	for n, misses := 0, 0; n < lookPolls && misses < 2; n++ {
+	for n, misses := 0, 0; n < lookPolls && misses < 2 && !s.state.peerClosed; n++ {
 		if s.poll() {
 			misses = 0
 		} else {
