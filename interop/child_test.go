@@ -232,6 +232,14 @@ func (o *peerOptions) behave(c net.Conn) error {
 		return dialAll(o.dial, c)
 	case "survive-read", "survive-write", "survive-both", "survive-send":
 		return survive(c.(*rdmanet.Conn), strings.TrimPrefix(o.do, "survive-"))
+	case "keep-alive": // ask an HTTP server once on each of many connections, and keep them
+		return keepAlive(o, c)
+	case "idle-close": // write, rest, close at once, and exit
+		if err := newPattern(1, o.size).send(c, 300_000); err != nil {
+			return err
+		}
+		time.Sleep(2500 * time.Millisecond)
+		return c.Close()
 	case "ask": // what standard input says, line by line, and print the answers
 		return ask(c)
 	case "close": // write, close at once, and exit

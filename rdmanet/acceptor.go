@@ -68,7 +68,7 @@ func (m *merged) pump(part *cm.Listener) {
 			select {
 			case m.conns <- c:
 			case <-m.closed:
-				c.Discard()
+				go c.Discard()
 				return
 			}
 		case errors.Is(err, net.ErrClosed):

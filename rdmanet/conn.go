@@ -1,7 +1,6 @@
 package rdmanet
 
 import (
-	"errors"
 	"net"
 	"net/netip"
 	"sync/atomic"
@@ -40,7 +39,7 @@ func newConn(c *cm.Connection) *Conn {
 		closeTimeout: e.cfg.closeTimeout,
 		light:        e.info.Provider == Software,
 	}
-	if conn.closeTimeout <= 0 {
+	if conn.closeTimeout == 0 {
 		conn.closeTimeout = defaultCloseTimeout
 	}
 	c.Handle(conn.event)
@@ -61,6 +60,11 @@ func (c *Conn) event(ev cm.Event) {
 
 // Read reads what the peer has sent, at least one byte unless b is empty. It
 // returns io.EOF when the peer has ended the stream and all of it has been read.
+//
+// How the peer ended the stream is told apart more finely than over TCP. A peer
+// that has closed the connection gives io.EOF, also if it had not read all that
+// was written here (over TCP: ECONNRESET). A peer whose process was killed, or
+// exited without Close, gives ECONNRESET (over TCP: io.EOF).
 func (c *Conn) Read(b []byte) (int, error) {
 	n, err := c.stream.Read(b)
 	return n, c.wrap(opRead, err)
@@ -68,6 +72,13 @@ func (c *Conn) Read(b []byte) (int, error) {
 
 // Write sends b. It returns when all of b has been accepted into registered
 // memory, from which the device sends it; n is how much has been.
+//
+// When the peer has closed the connection, Write fails with EPIPE, but the first
+// Write after that is accepted and dropped if Read has returned io.EOF, or if the
+// connection was in use within the last 50 ms: if Write was called or Read
+// returned bytes. So a goodbye that crosses the peer's is no error, as over TCP. On a connection
+// that has been idle for longer, Write looks for the peer's end first, and fails
+// with n = 0: a pool can then take another connection.
 func (c *Conn) Write(b []byte) (int, error) {
 	n, err := c.stream.Write(b)
 	return n, c.wrap(opWrite, err)
@@ -88,51 +99,52 @@ func (c *Conn) CloseRead() error { return c.wrap(opClose, c.stream.CloseRead()) 
 // CloseWrite ends writing: the peer reads what was written, then io.EOF.
 func (c *Conn) CloseWrite() error { return c.wrap(opClose, c.stream.CloseWrite()) }
 
+// ErrNotDelivered is, by errors.Is, the error of a Close that does not know that
+// the peer's device has all that Write accepted. The error also holds the reason:
+// how the connection failed, or that the time for Close was over, and then its
+// Timeout is true and delivery goes on behind the caller.
+var ErrNotDelivered = rsocket.ErrNotDelivered
+
 // lingerTimeout is how much longer than CloseTimeout what Write has accepted may
 // take, behind the caller of Close.
 const lingerTimeout = 10 * time.Second
 
 // Close ends the connection. Read and Write under way and later return
-// net.ErrClosed.
+// net.ErrClosed. The peer reads what was written, then io.EOF.
 //
-// What Write has accepted is still delivered: Close tells the peer that the
-// stream ends here and waits, whatever the deadlines, until the peer's device
-// has all of it, for Dialer.CloseTimeout or ListenConfig.CloseTimeout at the
-// most. It does not wait until the peer's program has read. When that time is
-// over it returns an error, and delivery goes on behind the caller for some
-// seconds. It returns nil if the peer had ended the connection first.
+// Close returns at once when the peer's device is known to have all that Write
+// has accepted, as it is when nothing was written, or when the connection has
+// been quiet for two seconds. Otherwise it waits until that is known, whatever
+// the deadlines, for Dialer.CloseTimeout or ListenConfig.CloseTimeout at the most.
+// So a program may exit when Close has returned nil. Close does not wait until
+// the peer's program has read. What else is to be done happens behind the caller.
+//
+// If it is not known, Close returns an error that is ErrNotDelivered: the
+// connection has failed, before Close or during it, or time is over, and then
+// delivery goes on behind the caller for some seconds. A peer that has closed the
+// connection first takes nothing more, and what it has not taken is no error, as
+// over TCP.
 func (c *Conn) Close() error {
 	if !c.closed.CompareAndSwap(false, true) {
 		return c.wrap(opClose, net.ErrClosed)
 	}
-	deadline := time.Now().Add(c.closeTimeout)
 	err := c.stream.Close(c.closeTimeout)
-	if c.light && err == nil && c.stream.Idle() {
-		c.tearDown()
-		return nil
-	}
-	torn := make(chan struct{})
-	go func() {
-		defer close(torn)
-		if errors.Is(err, rsocket.ErrNotDelivered) {
-			c.stream.Linger(lingerTimeout)
-		}
-		c.tearDown()
-	}()
-	timer := time.NewTimer(time.Until(deadline))
-	defer timer.Stop()
-	select {
-	case <-torn:
-	case <-timer.C: // the rest happens behind the caller
+	if c.light && c.stream.Parted() {
+		c.cm.End()
+	} else {
+		go c.finish(err)
 	}
 	return c.wrap(opClose, err)
 }
 
-// tearDown takes the connection down to nothing. A kernel may let it wait.
-func (c *Conn) tearDown() {
-	c.cm.Disconnect() // fails where the peer was first, and then is not needed
-	c.stream.Release()
-	c.cm.Destroy()
+// finish does what is left behind the caller of Close, which has returned err.
+func (c *Conn) finish(err error) {
+	limit := partingTimeout
+	if err != nil {
+		limit = lingerTimeout
+	}
+	c.stream.Linger(limit)
+	c.cm.EndInTurn()
 }
 
 // LocalAddr returns this end's address, a *net.TCPAddr; in the network "ib" an

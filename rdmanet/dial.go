@@ -37,8 +37,10 @@ type Dialer struct {
 	KeepAlive       time.Duration
 	KeepAliveConfig net.KeepAliveConfig
 
-	// CloseTimeout is how long Close of the connection waits for what Write
-	// has accepted. 0 means 1 s.
+	// CloseTimeout is how long Close of the connection waits at the most until
+	// the peer's device is known to have what Write has accepted. 0 means 1 s.
+	// With a negative value Close does not wait: it returns an error at once if
+	// that is not known, and delivery goes on behind it.
 	CloseTimeout time.Duration
 
 	// Provider is what to dial with.

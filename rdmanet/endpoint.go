@@ -57,7 +57,7 @@ type endpoint struct {
 	up        bool // the connection is established
 }
 
-var _ cm.Endpoint = (*endpoint)(nil)
+var _ cm.Parter = (*endpoint)(nil)
 
 func newEndpoint(cfg endpointConfig) *endpoint { return &endpoint{cfg: cfg} }
 
@@ -121,18 +121,24 @@ func (e *endpoint) Established(ev cm.Event) error {
 	return nil
 }
 
-// abandonTimeout is how long the peer of a connection that nobody wants gets to
-// hear of its end.
-const abandonTimeout = 100 * time.Millisecond
+// partingTimeout is how long the peer of a connection on which nothing is left to
+// be delivered gets to hear of its end, behind everybody's back. On iWARP an
+// acceptor must not say so before the dialer has spoken.
+const partingTimeout = time.Second
 
-// Release gives up the stream. A peer that is connected is told first: a C
-// reader does not wake for less.
+// Part tells the peer of a connection that nobody wants of its end: a C reader
+// does not wake for less.
+func (e *endpoint) Part() {
+	if e.up && e.stream.Close(-1) == nil {
+		e.stream.Linger(partingTimeout) // nothing was written
+	}
+}
+
+// Release gives up the stream.
 func (e *endpoint) Release() {
 	if e.stream == nil {
 		return
 	}
-	if e.up {
-		e.stream.Close(abandonTimeout)
-	}
+	e.Part() // where nobody has called it
 	e.stream.Release()
 }

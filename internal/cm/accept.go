@@ -239,11 +239,13 @@ func (l *Listener) deviceRemoved(ev Event) {
 }
 
 // shutdown destroys all that the listener has left. It runs in the dispatcher
-// when the listener has been closed.
+// when the listener has been closed. The peers that nobody has accepted are told
+// side by side.
 func (l *Listener) shutdown() {
 	for _, id := range l.ids {
 		_ = id.Destroy() // nobody is left to tell
 	}
+	close(l.free)
 	for _, ev := range l.inbox.drain() {
 		if ev.Request != nil {
 			_ = ev.Request.Destroy()
@@ -253,9 +255,8 @@ func (l *Listener) shutdown() {
 	for {
 		select {
 		case conn := <-l.queue:
-			conn.Discard()
+			go conn.Discard()
 		default:
-			close(l.gone)
 			return
 		}
 	}

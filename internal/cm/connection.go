@@ -67,14 +67,3 @@ func newPlainConnection(id ID) (*Connection, error) {
 	_ = id.Destroy() // it has nothing left
 	return c, nil
 }
-
-// Discard ends a connection that nobody wants. Its owner may call it in place of
-// everything else.
-func (c *Connection) Discard() {
-	if c.Plain != nil {
-		_ = c.Plain.Close() // nobody is left to tell
-		return
-	}
-	c.Endpoint.Release()
-	_ = c.ID.Destroy() // nobody is left to tell
-}

@@ -22,7 +22,7 @@ type Endpoint interface {
 
 	// Release frees all that Prepare has built, the queue pair first, and is
 	// called, once, before the identifier is destroyed, when the attempt has
-	// failed or was abandoned; also when Prepare itself failed. It is not
-	// called once the connection has been handed over.
+	// failed or was abandoned; also when Prepare itself failed. Of a connection
+	// that has been handed over, Connection.End and Discard call it.
 	Release()
 }

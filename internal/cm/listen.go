@@ -29,7 +29,7 @@ const (
 	// the most that Linux takes by default.
 	kernelBacklog = 1024
 
-	// closeWait is how long Close waits for what it ends.
+	// closeWait is how long Close waits for the port to be free.
 	closeWait = time.Second
 )
 
@@ -89,7 +89,7 @@ type Listener struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	closed atomic.Bool
-	gone   chan struct{} // closed when nothing of the listener is left
+	free   chan struct{} // closed when the identifiers that listened are destroyed
 	wg     sync.WaitGroup
 
 	slots   chan struct{} // a token for each connection that Accept has not returned
@@ -142,7 +142,7 @@ func (m *Manager) Listen(ctx context.Context, r ListenRequest) (*Listener, error
 func (m *Manager) newListener(r ListenRequest, bound *boundIDs, box *inbox) *Listener {
 	l := &Listener{
 		m: m, r: r, ids: bound.ids, addr: bound.addr, wildcard: bound.addr.Addr().IsUnspecified(), inbox: box,
-		gone:     make(chan struct{}),
+		free:     make(chan struct{}),
 		slots:    make(chan struct{}, r.Backlog),
 		evict:    make(chan struct{}),
 		queue:    make(chan *Connection, r.Backlog),
@@ -213,8 +213,8 @@ func (l *Listener) Accept() (*Connection, error) {
 
 // Close ends the listener: Accept returns, the identifiers that listen are
 // destroyed, and so is every connection that Accept has not returned. It waits
-// for that for a bounded time; what a provider holds up longer is finished
-// behind it. The second Close returns net.ErrClosed.
+// until nothing listens any more, for a bounded time; the rest is finished behind
+// it. The second Close returns net.ErrClosed.
 func (l *Listener) Close() error {
 	if !l.closed.CompareAndSwap(false, true) {
 		return net.ErrClosed
@@ -224,7 +224,7 @@ func (l *Listener) Close() error {
 	t := time.NewTimer(closeWait)
 	defer t.Stop()
 	select {
-	case <-l.gone:
+	case <-l.free:
 	case <-t.C:
 	}
 	return nil

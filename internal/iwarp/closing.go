@@ -66,6 +66,7 @@ func (q *queuePair) end(why ending) {
 	r.r = r.w // what was read and not looked at is of no interest
 	q.flushReceives(status)
 
+	t.hostHas, t.hostKnown = q.hostHas()
 	t.closing = true
 	switch {
 	case !q.started || !t.open && why.violation == nil || t.dead:
@@ -184,6 +185,27 @@ func (q *queuePair) Silence() (time.Duration, bool) {
 		return 0, false
 	}
 	return q.wire.silence()
+}
+
+// HostHas asks TCP, or says what TCP said when the connection ended.
+func (q *queuePair) HostHas() (all, known bool) {
+	t := &q.tx
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if q.ended.Load() {
+		return t.hostHas, t.hostKnown
+	}
+	return q.hostHas()
+}
+
+// hostHas reports whether the peer's host has all requests. Called with the
+// transmit lock held, before the connection ends.
+func (q *queuePair) hostHas() (all, known bool) {
+	if !q.started {
+		return false, false
+	}
+	some, known := q.wire.unconfirmed()
+	return !some && q.tx.sent == q.tx.tail, known
 }
 
 // finish tells the peer, once, that nothing more comes, when all that is to be

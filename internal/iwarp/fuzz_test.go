@@ -78,6 +78,7 @@ func (w *scriptedWire) setReadDeadline(time.Time) error { return nil }
 func (w *scriptedWire) finish() error                   { w.fin = true; return nil }
 func (w *scriptedWire) unsent() bool                    { return false }
 func (w *scriptedWire) acknowledged() bool              { return false }
+func (w *scriptedWire) unconfirmed() (some, known bool) { return false, false }
 func (w *scriptedWire) silence() (time.Duration, bool)  { return 0, false }
 func (w *scriptedWire) segmentSize() int                { return 1000 }
 

@@ -66,6 +66,9 @@ func (q *queuePair) postSend(wrs []verbs.SendWR) (int, error) {
 	case !q.started:
 		return 0, fmt.Errorf("the queue pair is not connected: %w", syscall.ENOTCONN)
 	}
+	if q.ended.Load() {
+		t.hostHas = false
+	}
 	first := t.tail
 	var err error
 	for i := range wrs {

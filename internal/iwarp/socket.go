@@ -48,6 +48,10 @@ type wire interface {
 	// and what finish says; false where the platform cannot tell.
 	acknowledged() bool
 
+	// unconfirmed reports whether the peer's TCP has not confirmed all that was
+	// written, and known whether the platform can tell.
+	unconfirmed() (some, known bool)
+
 	// segmentSize is TCP's maximum segment size.
 	segmentSize() int
 

@@ -64,6 +64,8 @@ type transmitter struct {
 	fin      bool   // and the peer has been told that nothing more comes
 	failed   error  // why the socket takes nothing any more; nil if it does
 
+	hostHas, hostKnown bool // what HostHas was when it ended
+
 	badRequest uint64 // the request that made the queue pair fail, plus one
 
 	payload framing

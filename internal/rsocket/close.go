@@ -2,6 +2,7 @@ package rsocket
 
 import (
 	"net"
+	"syscall"
 	"time"
 
 	"github.com/rdmanet/rdmanet/internal/verbs"
@@ -32,54 +33,135 @@ func (s *Stream) CloseWrite() error {
 }
 
 // Close ends the stream: what waits in Read or Write returns net.ErrClosed, and
-// the peer is told, with DISCONNECT, behind all that was written. Then it waits
-// as Linger does, for at most timeout, and returns ErrNotDelivered if that was
-// not enough. When it has returned, the connection may be disconnected, but the
-// memory is in use until Release. The second Close returns net.ErrClosed.
+// the peer is told, with DISCONNECT, behind all that was written.
+//
+// Close returns at once if the peer's device is known to have all that Write
+// accepted. Otherwise it waits until that is known, until the connection has
+// ended in another way, or for timeout; a timeout of 0 or less is no wait. If it
+// is still not known, Close returns an error that is ErrNotDelivered and holds
+// the connection's failure, if there was one. A peer that has sent DISCONNECT
+// takes nothing more, and then Close returns nil.
+//
+// When Close has returned, the device may still be at work: see Linger. The
+// second Close returns net.ErrClosed.
 func (s *Stream) Close(timeout time.Duration) error {
 	s.mu.Lock()
-	if s.state.closed {
+	st := &s.state
+	if st.closed {
 		s.mu.Unlock()
 		return net.ErrClosed
 	}
-	s.state.closed = true
+	s.look()
+	if !s.hasArrived() {
+		s.askHost() // DISCONNECT would be one more thing to be confirmed
+	}
+	st.closed = true
 	s.discard()
 	s.flush()
 	s.stopTimers()
 	s.wakeAll()
 	s.mu.Unlock()
 	sweeper.remove(s)
-	return s.Linger(timeout)
-}
 
-// Linger waits, after Close, for at most timeout, until the peer's device has
-// all that was written, or until the connection has ended in another way. On
-// iWARP, where a completion only says that TCP has taken the bytes, that is known
-// by the answer to a Read behind them, if the peer serves Reads; if not, the
-// connection's end is waited for, which comes when the peer closes too.
-func (s *Stream) Linger(timeout time.Duration) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.state.established || !s.enter() {
-		return nil
+	if timeout > 0 && !s.hasArrived() && s.enter() {
+		s.awaitArrival(time.Now().Add(timeout))
+		s.leave()
 	}
-	defer s.leave()
-	w := &s.closer
-	s.setDeadline(w, time.Now().Add(timeout))
-	s.poll()
-	s.await(w)
-	if w.timer != nil {
-		w.timer.Stop()
-	}
-	if !s.delivered() && !s.ended() {
-		return ErrNotDelivered
-	}
-	return nil
+	return s.undelivered(timeout > 0)
 }
 
-// closeDone reports whether Linger need not wait.
+// While Close waits, it asks a HostTeller again and again: first after
+// firstLook, then after twice as long, and so on up to longestLook. Linger does
+// the same, and polls at these times.
+const (
+	firstLook   = time.Millisecond
+	longestLook = 20 * time.Millisecond
+)
+
+// awaitArrival waits until all that was written has arrived, until the connection
+// has ended, or until the time is over. Called with mu held, inside an operation.
+func (s *Stream) awaitArrival(end time.Time) {
+	w := &s.closer
+	for pause := firstLook; ; pause = min(2*pause, longestLook) {
+		next := end
+		if s.teller != nil {
+			if t := time.Now().Add(pause); t.Before(end) {
+				next = t
+			}
+		}
+		s.setDeadline(w, next)
+		s.await(w)
+		if !s.hasArrived() {
+			s.askHost()
+		}
+		s.closer.expired = false
+		if closeDone(s) || next == end {
+			break
+		}
+	}
+	w.timer.Stop()
+	if !s.state.released {
+		s.look() // the end may have overtaken what tells of the arrival
+	}
+}
+
+// Linger goes on, behind the caller of Close, until the peer's device has also
+// the last word, until the connection has ended in another way, or for timeout.
+// It looks now and then and does not drive: many may linger at a time.
+func (s *Stream) Linger(timeout time.Duration) error {
+	end := time.Now().Add(timeout)
+	for pause := firstLook; ; pause = min(2*pause, longestLook) {
+		over, err := s.lookBehind()
+		left := time.Until(end)
+		if over || left <= 0 {
+			return err
+		}
+		time.Sleep(min(pause, left))
+	}
+}
+
+// lookBehind is one look of Linger's. It reports whether there is nothing left to
+// wait for.
+func (s *Stream) lookBehind() (over bool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.state.released {
+		return true, nil
+	}
+	s.look()
+	s.askHost()
+	return s.delivered() || s.ended(), s.undelivered(true)
+}
+
+// Parted reports whether Linger would return at once, and no operation is under
+// way that Release would wait for.
+func (s *Stream) Parted() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ops > 0 || s.state.released {
+		return false
+	}
+	s.poll()
+	return s.delivered() || s.ended()
+}
+
+// closeDone reports whether Close, which has found that it must wait, need not any
+// more. If it can, it waits for the last word too, which is right behind what was
+// written: the program may exit next, and the peer is to read io.EOF.
 func closeDone(s *Stream) bool {
-	return s.delivered() || s.ended() || s.closer.expired || s.state.released
+	if s.ended() && !s.eventDue() || s.closer.expired || s.state.released || s.delivered() {
+		return true
+	}
+	return s.hasArrived() && !s.immediate && !s.finalRead
+}
+
+// eventDue reports whether the connection has ended, and the event that says how is
+// on its way.
+func (s *Stream) eventDue() bool {
+	st := &s.state
+	return st.flushed && !st.peerClosed && !st.disconnected && st.failed == nil
 }
 
 // ended reports whether waiting for our own work is of no use any more.
@@ -88,27 +170,62 @@ func (s *Stream) ended() bool {
 	return st.peerClosed || st.disconnected || st.flushed || st.failed != nil
 }
 
-// delivered reports whether the peer's device has all that we sent, our last
-// word included.
-func (s *Stream) delivered() bool {
-	if !s.state.discPosted && !s.over() || s.sq.retired < s.lastWord {
+// peerLeft reports whether the peer has ended the connection in order: what it has
+// not taken by then it does not want. It has when it has sent DISCONNECT, and when
+// the connection has ended, without an error, after SHUTDOWNs both ways. An iWARP
+// peer that serves no Reads answers DISCONNECT by closing the connection, and there
+// is no other sign, unless the host tells more.
+func (s *Stream) peerLeft() bool {
+	st := &s.state
+	switch {
+	case st.peerClosed:
+		return true
+	case !st.disconnected || st.cause != nil || st.failed != nil:
 		return false
 	}
-	return s.immediate || s.finalRead.done
+	return s.over() || st.discPosted && !s.immediate && s.peerReads == 0 && !s.askHost()
 }
 
-// A finalRead is the zero-length Read that ends an iWARP connection.
-type finalRead struct {
-	posted, done bool
-	id           uint64
+// delivered reports whether the peer's device has all that we sent, our last
+// word included. Of a device that works in its caller it is enough that TCP has
+// taken the last word: its Destroy lets TCP deliver that.
+func (s *Stream) delivered() bool {
+	if !s.state.discPosted && !s.over() || !s.hasArrived() {
+		return false
+	}
+	return s.arrival.known >= s.lastWord || s.callerDriven && s.sq.retired >= s.lastWord
+}
+
+// undelivered is the error that Close returns; waited says whether it had time.
+// Called with mu held.
+func (s *Stream) undelivered(waited bool) error {
+	st := &s.state
+	switch {
+	case s.hasArrived() || s.peerLeft():
+		return nil
+	case st.failed != nil:
+		return &DeliveryError{st.failed}
+	case st.disconnected:
+		s.settle()
+		if st.lost != nil {
+			return &DeliveryError{st.lost}
+		}
+		return &DeliveryError{&ConnError{syscall.ECONNRESET, "", st.cause}}
+	case st.flushed:
+		return &DeliveryError{&ConnError{syscall.ECONNRESET, "the queue pair was flushed", st.postErr}}
+	case waited:
+		return &DeliveryError{errTimeRanOut}
+	}
+	return &DeliveryError{errNotAwaited}
 }
 
 // flushRead posts the Read that ends an iWARP connection, behind our last word,
 // when the peer serves one more. It takes no receive of the peer, so that it may
-// be posted also after SHUTDOWNs both ways.
+// be posted also after SHUTDOWNs both ways. A device that works in its caller
+// needs none if all that was written has arrived: see delivered.
 func (s *Stream) flushRead() {
-	r := &s.finalRead
-	if s.immediate || r.posted || !s.state.closed || s.ended() || s.lastWord == 0 || !s.state.discPosted && !s.over() {
+	if s.immediate || s.finalRead || !s.state.closed || s.ended() || s.lastWord == 0 || !s.state.discPosted && !s.over() ||
+		s.callerDriven && s.hasArrived() {
 		return
 	}
 	outstanding := 0
@@ -118,8 +235,8 @@ func (s *Stream) flushRead() {
 	if s.peerReads <= outstanding {
 		return
 	}
-	r.posted = true
-	r.id = s.postEmpty(verbs.OpRead)
+	s.finalRead = true
+	s.postEmpty(verbs.OpRead)
 }
 
 // postEmpty posts a Write or Read of no bytes, which the peer does not notice,

@@ -51,6 +51,7 @@ func TestCloseLosesNothing(t *testing.T) {
 			})
 			require.NoError(t, writeSizes(a, total, fixed(total)))
 			require.NoError(t, a.Close(10*time.Second))
+			require.NoError(t, a.Linger(10*time.Second))
 			a.qp.Disconnect()
 			require.NoError(t, a.Release())
 			wg.Wait()
@@ -115,7 +116,7 @@ func TestCloseBound(t *testing.T) {
 	_, err := a.Write([]byte("x"))
 	require.NoError(t, err)
 	start := time.Now()
-	require.Equal(t, ErrNotDelivered, a.Close(50*time.Millisecond))
+	require.ErrorIs(t, a.Close(50*time.Millisecond), ErrNotDelivered)
 	require.Less(t, time.Since(start), 5*time.Second)
 	go func() {
 		_, _ = io.ReadAll(b)
@@ -192,7 +193,13 @@ func TestPeerGone(t *testing.T) {
 				require.True(t, is(err, test.read), err)
 				_, err = a.Write(make([]byte, 1))
 				require.True(t, is(err, test.write), err)
-				require.NoError(t, a.Close(time.Second))
+				err = a.Close(time.Second)
+				if test.write == syscall.EPIPE {
+					require.NoError(t, err, "the peer has closed")
+				} else {
+					require.ErrorIs(t, err, ErrNotDelivered)
+					require.ErrorIs(t, err, test.write)
+				}
 			})
 		}
 	})

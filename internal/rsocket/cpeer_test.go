@@ -3,6 +3,7 @@ package rsocket
 import (
 	"io"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -442,7 +443,9 @@ func testFromC(t *testing.T, tr verbs.Transport, cfg Config, cc cConfig) {
 	require.NoError(t, err)
 	require.Equal(t, total, n)
 	wg.Wait()
+	_, err = e.Write([]byte("goodbye"))
+	require.NoError(t, err, "the first Write after the end that Read has told of")
 	_, err = e.Write([]byte("anybody there?"))
-	require.Error(t, err)
+	require.Equal(t, syscall.EPIPE, err)
 	require.NoError(t, e.Close(time.Second))
 }

@@ -31,7 +31,9 @@ func (s *Stream) poll() bool {
 	return true
 }
 
-// act acts on the first n completions of wc. Called with mu held.
+// act acts on the first n completions of wc. A flushed completion alone is not the
+// end: the connection manager's event says why, and comes soon; sweep sees to it
+// that nobody waits for ever if it does not. Called with mu held.
 func (s *Stream) act(n int) {
 	for i := range s.wc[:n] {
 		wc := &s.wc[i]
@@ -50,8 +52,12 @@ func (s *Stream) act(n int) {
 
 // dispatchSend acts on the completion of something we sent.
 func (s *Stream) dispatchSend(wc *verbs.WC) {
+	if wc.Status == verbs.WCWRFlushErr {
+		s.state.flushed = true
+		return
+	}
 	if wc.Status != verbs.WCSuccess {
-		s.broken(s.sendError(wc.Status), wc.Status)
+		s.fail(s.sendError(wc.Status))
 		return
 	}
 	if !s.sq.retire(wc.ID) {
@@ -65,19 +71,26 @@ func (s *Stream) dispatchSend(wc *verbs.WC) {
 	if s.probe.outstanding && wc.ID == s.probe.id {
 		s.probe.outstanding = false
 	}
-	if s.finalRead.posted && wc.ID == s.finalRead.id {
-		s.finalRead.done = true
+	switch {
+	case s.immediate:
+		s.arrived(s.sq.retired)
+	case wc.Opcode == verbs.WCRead:
+		s.arrived(wc.ID)
 	}
 }
 
 // dispatchRecv acts on a message of the peer.
 func (s *Stream) dispatchRecv(wc *verbs.WC) {
-	if wc.Status != verbs.WCSuccess {
-		if wc.Status == verbs.WCLocLenErr {
-			s.fail(protocolErrorf("it sent a message of more than %d bytes", msgSize))
-			return
-		}
-		s.broken(completionError(wc.Status), wc.Status)
+	switch wc.Status {
+	case verbs.WCSuccess:
+	case verbs.WCWRFlushErr:
+		s.state.flushed = true
+		return
+	case verbs.WCLocLenErr:
+		s.fail(protocolErrorf("it sent a message of more than %d bytes", msgSize))
+		return
+	default:
+		s.fail(completionError(wc.Status))
 		return
 	}
 	s.recvOwed++
@@ -93,17 +106,6 @@ func (s *Stream) dispatchRecv(wc *verbs.WC) {
 	if err != nil {
 		s.fail(err)
 	}
-}
-
-// broken notes a failed completion. A flushed one alone is not the end: the
-// connection manager's event says why, and comes soon; sweep sees to it that
-// nobody waits for ever if it does not.
-func (s *Stream) broken(err error, status verbs.WCStatus) {
-	if status == verbs.WCWRFlushErr {
-		s.state.flushed = true
-		return
-	}
-	s.fail(err)
 }
 
 // sendError is what a failed completion of something we sent says. With iWARP the
@@ -158,6 +160,9 @@ func (s *Stream) dispatch(m message, written int) error {
 		}
 		if err := s.tx.setLimit(m.credits()); err != nil {
 			return err
+		}
+		if s.tx.allTaken() {
+			s.arrived(s.arrival.data)
 		}
 		return s.takeWindow()
 

@@ -65,12 +65,13 @@
 // # What Close does to each
 //
 // Read and Write return net.ErrClosed: what a Write had handed to the device
-// before is sent, what it was copying is not. DISCONNECT goes out behind it.
-// Then the closer waits, driving as the others do, for the completion of that
-// last word, on iWARP for the answer to an empty Read behind it, or for the
-// connection's end, or for its time to run out; also while the stream was in any
-// other of the states above. Release waits for the operations under way, which
-// all find the stream closed, and takes the queues and the memory away.
+// before is sent, what it was copying is not. DISCONNECT goes out behind it. If
+// all that was written is known to have arrived, Close returns. Otherwise the
+// closer waits, driving as the others do, until that is known (arrival.go), or for
+// the connection's end, or for its time to run out; also while the stream was in
+// any other of the states above. Linger, behind it, does not drive. Release waits
+// for the operations under way, which all find the stream closed, and takes the
+// queues and the memory away.
 //
 // # Streams that nobody drives
 //

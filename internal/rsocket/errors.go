@@ -8,10 +8,39 @@ import (
 	"github.com/rdmanet/rdmanet/internal/verbs"
 )
 
-// ErrNotDelivered is Close's error when its time ran out before the device had
-// completed all that Write accepted, or before the peer's device was known to
-// have it.
-var ErrNotDelivered = errors.New("time ran out before all that was written was known to be delivered")
+// ErrNotDelivered is what every DeliveryError is to errors.Is.
+var ErrNotDelivered = errors.New("not all that was written is known to have reached the peer")
+
+var (
+	errTimeRanOut error = &closeCause{"the time that Close may take is over; delivery goes on"}
+	errNotAwaited error = &closeCause{"Close was told not to wait; delivery goes on"}
+)
+
+type closeCause struct{ text string }
+
+func (e *closeCause) Error() string { return e.text }
+func (e *closeCause) Timeout() bool { return true }
+
+// A DeliveryError is Close's error when it is not known that the peer's device
+// has all that Write accepted.
+type DeliveryError struct {
+	Cause error // why the connection failed, or why Close did not wait longer
+}
+
+func (e *DeliveryError) Error() string { return ErrNotDelivered.Error() + ": " + e.Cause.Error() }
+
+// Unwrap returns ErrNotDelivered and the cause.
+func (e *DeliveryError) Unwrap() []error { return []error{ErrNotDelivered, e.Cause} }
+
+// Timeout is the cause's. It is true where time ran out, or the peer did not
+// answer.
+func (e *DeliveryError) Timeout() bool {
+	t, ok := e.Cause.(interface{ Timeout() bool })
+	return ok && t.Timeout()
+}
+
+// Temporary is false: the connection is closed.
+func (e *DeliveryError) Temporary() bool { return false }
 
 // A ProtocolError says what the peer did that the rsockets protocol forbids. It
 // ends the connection.

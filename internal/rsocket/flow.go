@@ -63,6 +63,10 @@ func (f *sendFlow) setLimit(limit uint16) error {
 	return nil
 }
 
+// allTaken reports whether the peer has taken all data messages: its limit is
+// what it has taken and its credits on top.
+func (f *sendFlow) allTaken() bool { return f.limit-f.initial == f.sent }
+
 // wantsEntry reports whether the next entry of the target SGL may hold a new
 // window: the peer writes one only after we have used up the one before it.
 func (f *sendFlow) wantsEntry() bool { return f.granted < sglEntries }

@@ -145,6 +145,7 @@ func (c conn) Close() error {
 	if err == net.ErrClosed {
 		return wrap("close", err)
 	}
+	_ = c.Linger(time.Second)
 	c.qp.Disconnect()
 	if e := c.Release(); err == nil {
 		err = e

@@ -24,8 +24,12 @@ func (s *Stream) Read(p []byte) (int, error) {
 	}
 	s.await(&s.reader)
 	if err := s.readError(); err != nil {
+		if err == io.EOF && !s.state.readShut {
+			s.eofTold = true
+		}
 		return 0, err
 	}
+	s.lastUse = clock()
 	return s.drain(p), nil
 }
 

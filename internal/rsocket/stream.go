@@ -49,6 +49,10 @@ type Stream struct {
 	recvs     uint64 // messages received
 	heardFrom uint64 // signs of life from the peer
 
+	lastUse time.Duration // clock() when Write was called last, or Read last returned bytes
+	eofTold bool          // Read has returned io.EOF because of the peer
+	endTold bool          // Write has met the peer's end: see afterend.go
+
 	reserved   int    // slots that a Write under way has set aside
 	held       int    // requests in swr that are ready
 	holding    bool   // and wait for others: see hold
@@ -60,7 +64,8 @@ type Stream struct {
 	recvNext   int    // the place of the inbox that is posted next
 	recvOwed   int    // receives to be posted again
 	lastWord   uint64 // sq.posted behind our SHUTDOWN or DISCONNECT
-	finalRead  finalRead
+	finalRead  bool   // the Read that ends an iWARP connection has been posted
+	arrival    arrival
 	probe      probe
 	nudge      *time.Timer
 	nudges     int
@@ -278,6 +283,7 @@ func (s *Stream) Established() {
 		return
 	}
 	s.state.established = true
+	s.lastUse = clock()
 	s.flush()
 	s.wakeReady()
 	s.startNudging()

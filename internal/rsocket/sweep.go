@@ -4,8 +4,6 @@ import (
 	"sync"
 	"syscall"
 	"time"
-
-	"github.com/rdmanet/rdmanet/internal/verbs"
 )
 
 // A sweep looks after the streams that nobody drives: once a second it polls all of
@@ -146,8 +144,8 @@ func (sw *sweep) runBusy() {
 	sw.busyTimer = time.AfterFunc(sweepSoon, sw.runBusy)
 }
 
-// A probe is a keepalive: an empty Write, or on iWARP, where a Write is never
-// seen to fail, an empty Read.
+// A probe asks the peer's device for a sign of life, for keepalive or for confirm:
+// see sendProbe.
 type probe struct {
 	outstanding bool
 	id          uint64
@@ -196,6 +194,7 @@ func (s *Stream) sweep(now time.Time) (busy bool) {
 		}
 		return busy
 	}
+	s.confirm(now)
 	s.keepAlive(now)
 	return busy
 }
@@ -220,19 +219,12 @@ func (s *Stream) keepAlive(now time.Time) {
 			s.fail(&ConnError{syscall.ETIMEDOUT, "the peer has never said anything", nil})
 		}
 	case p.outstanding:
-		if now.Sub(p.at) >= patience && now.Sub(p.since) >= patience && !s.hostAnswers(ka.Idle+patience) {
+		if now.Sub(p.at) >= patience && now.Sub(p.since) >= ka.Idle+patience && !s.hostAnswers(ka.Idle+patience) {
 			s.fail(&ConnError{syscall.ETIMEDOUT, "the peer has not answered keepalives for " + patience.String(), nil})
 		}
-	case now.Sub(p.since) >= ka.Idle && s.canPost() && s.slots(1, lastReserve-1):
-		op := verbs.OpWrite
-		if !s.immediate {
-			if s.peerReads == 0 {
-				return // TCP's own time-out is all there is
-			}
-			op = verbs.OpRead
-		}
-		p.outstanding, p.at = true, now
-		p.id = s.postEmpty(op)
+	case now.Sub(p.since) >= ka.Idle:
+		// Where the peer serves no Reads, TCP's own time-out is all there is.
+		s.sendProbe(now)
 	}
 }
 

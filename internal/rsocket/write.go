@@ -38,7 +38,8 @@ const pollEvery = 8
 // Write hands all of p to the device, as far as the peer grants room for it, and
 // waits where it does not. It returns how many bytes were handed over. Its
 // errors are os.ErrDeadlineExceeded, net.ErrClosed, syscall.EPIPE after
-// CloseWrite or when the peer has closed, a *ProtocolError, or a *ConnError.
+// CloseWrite or when the peer has closed, a *ProtocolError, or a *ConnError. The
+// first Write after the peer has closed may succeed: see afterend.go.
 func (s *Stream) Write(p []byte) (int, error) {
 	s.wlock.Lock()
 	defer s.wlock.Unlock()
@@ -84,8 +85,14 @@ func (s *Stream) write(vec [][]byte, total int) (n int, err error) {
 		return 0, net.ErrClosed
 	}
 	defer s.leave()
+	s.writeLeft = total
+	idle := s.wasIdle()
+	if idle || s.sincePoll >= pollEvery || s.writeRoom() == 0 {
+		s.sincePoll = 0
+		s.look()
+	}
 	if err := s.writeError(); err != nil {
-		return 0, err
+		return s.writeAfterEnd(total, idle, err)
 	}
 	src := source{vec: vec}
 	for n < total {
@@ -96,7 +103,10 @@ func (s *Stream) write(vec [][]byte, total int) (n int, err error) {
 		s.writeLeft = total - n
 		s.await(&s.writer)
 		if err := s.writeError(); err != nil {
-			return n, err
+			if n > 0 {
+				return n, err
+			}
+			return s.writeAfterEnd(total, idle || clock()-s.lastUse > idleAfter, err)
 		}
 		k := s.writeRoom()
 		var own []byte
@@ -126,6 +136,7 @@ func (s *Stream) write(vec [][]byte, total int) (n int, err error) {
 		s.flushGrants()
 		s.postData(k, own)
 		s.unhold()
+		s.arrival.data = s.sq.posted
 		n += k
 	}
 	return n, nil

@@ -238,4 +238,9 @@ type HostTeller interface {
 	// Silence is how long ago the host was last heard, be it that it confirmed
 	// something; false if that is not known.
 	Silence() (time.Duration, bool)
+
+	// HostHas reports whether the host has confirmed all that was posted, and
+	// known whether that can be told. It can be asked also when the connection
+	// has ended, about the time before.
+	HostHas() (all, known bool)
 }

@@ -1,0 +1,5 @@
+//go:build windows || (unix && !linux && !darwin && !freebsd)
+
+package iwarp
+
+func (s *socket) unconfirmed() (some, known bool) { return false, false }
