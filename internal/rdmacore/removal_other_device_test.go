@@ -93,7 +93,9 @@ func TestDeviceRemovalSparesOthers(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, ownLink, there.Info().Name)
 		if _, err := od.id.QueryAddrInfo(); errors.Is(err, errors.ErrUnsupported) { // an older librdmacm
-			require.Less(t, apart(here, there), uint64(1)<<31, "librdmacm may forget both when one is removed")
+			if far := apart(here, there); far >= 1<<31 {
+				t.Errorf("the devices are %#x bytes apart: librdmacm may forget both when one is removed", far)
+			}
 		}
 
 		done := make(chan error, 1)
