@@ -60,10 +60,17 @@ func TestCIsClean(t *testing.T) {
 
 // TestDataPathInC runs data.c against a driver that answers in all the ways that
 // drivers do, and where the compiler can with its sanitizers.
-func TestDataPathInC(t *testing.T) {
+func TestDataPathInC(t *testing.T) { runC(t, "data_check") }
+
+// TestOneThreadInC runs onethread.c against a library that notes on which thread it is called.
+func TestOneThreadInC(t *testing.T) { runC(t, "onethread_check") }
+
+// runC runs a program of testdata.
+func runC(t *testing.T, name string) {
+	t.Helper()
 	cc := compiler(t)
-	program := filepath.Join(t.TempDir(), "data_check")
-	args := []string{"-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-I", ".", "-o", program, "testdata/data_check.c"}
+	program := filepath.Join(t.TempDir(), name)
+	args := []string{"-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-I", ".", "-o", program, "testdata/" + name + ".c", "-pthread"}
 	sanitize := append([]string{"-fsanitize=address,undefined", "-fno-sanitize-recover=all"}, args...)
 	if out, err := exec.Command(cc, sanitize...).CombinedOutput(); err != nil {
 		t.Logf("without sanitizers: %s", out)

@@ -22,6 +22,7 @@
 //     Nothing that may wait for a peer happens under it.
 //   - A call that may block for long can be interrupted (blocking.go).
 //   - A completion queue waits through Go's poller (cq.go).
+//   - An older librdmacm looks for devices on one thread (onethread.c).
 //
 // # Fork
 //

@@ -43,6 +43,9 @@ int rn_load(const char *rdmacm, const char *ibverbs, char *text, size_t size)
 	RN_RDMACM_CALLS(CM_CALL)
 	RN_RDMACM_OPTIONAL_CALLS(CM_OPTIONAL_CALL)
 
+	/* No symbol came with the release that mends it, 52; this one came with 60. */
+	if (!api.rdma_resolve_addrinfo)
+		rn_use_one_thread(&api);
 	rn_api = api;
 	return 0;
 

@@ -41,6 +41,9 @@ enum {
 int rn_load(const char *rdmacm, const char *ibverbs, char *text, size_t size);
 int rn_has_addrinfo(void);
 
+/* onethread.c: has the calls that look for devices made on one thread. */
+void rn_use_one_thread(struct rn_api *api);
+
 /* identifier.c */
 
 struct rn_event {
