@@ -272,7 +272,7 @@ func TestLookup(t *testing.T) {
 		}
 		conn, err := cm.NewManager(p).Dial(t.Context(), r)
 		require.NoError(t, err)
-		require.Equal(t, []string{"tcp", "echo-rdma", "ip6", "peer.example"}, asked)
+		require.Equal(t, []string{"tcp6", "echo-rdma", "ip6", "peer.example"}, asked)
 		require.Equal(t, "[2001:db8::7]:7", conn.Remote.String())
 		finish(conn)
 		requireClean(t, p)

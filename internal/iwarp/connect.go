@@ -137,7 +137,7 @@ func dialFailed(err error) cm.Event {
 	switch errno {
 	case syscall.ECONNREFUSED:
 		ev.Type = cm.Rejected
-	case syscall.ETIMEDOUT, syscall.EHOSTUNREACH, syscall.ENETUNREACH, syscall.EHOSTDOWN, syscall.ENETDOWN:
+	case syscall.ETIMEDOUT, syscall.EHOSTUNREACH, syscall.ENETUNREACH, errHostDown, syscall.ENETDOWN:
 		ev.Type = cm.Unreachable
 	}
 	return ev

@@ -1,0 +1,7 @@
+//go:build !wasip1
+
+package iwarp
+
+import "syscall"
+
+const errHostDown = syscall.EHOSTDOWN
