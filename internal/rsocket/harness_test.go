@@ -71,7 +71,8 @@ func newLab(t testing.TB, o simqp.Options) *lab {
 // connection manager and the public package do for it.
 type end struct {
 	*Stream
-	qp *simqp.QP
+	qp     *simqp.QP
+	closes sync.WaitGroup // of a conn's Close
 }
 
 // open builds the local side of a stream on device i.
@@ -116,6 +117,7 @@ func (l *lab) pairOf(ca, cb Config) (a, b *end) {
 }
 
 func (l *lab) release(e *end) {
+	e.closes.Wait() // nettest does not wait for each Close that it has begun
 	if err := e.Release(); err != nil {
 		l.t.Error(err)
 	}
@@ -141,6 +143,8 @@ func (c conn) Write(p []byte) (int, error) {
 }
 
 func (c conn) Close() error {
+	c.closes.Add(1)
+	defer c.closes.Done()
 	err := c.end.Close(time.Second)
 	if err == net.ErrClosed {
 		return wrap("close", err)

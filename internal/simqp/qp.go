@@ -247,7 +247,8 @@ func (q *QP) tell(cause error) {
 
 // Disconnect ends the connection as rdma_disconnect does, and as the kernel does
 // for a process that dies. On iWARP what is on the wire still arrives, unless
-// the peer has something on the wire too: then it is lost.
+// the peer has something on the wire too: then it is lost. A device that works in
+// its caller reads on until the peer has all.
 func (q *QP) Disconnect() {
 	p := q.peer
 	if q.immediate() {
@@ -257,7 +258,7 @@ func (q *QP) Disconnect() {
 		return
 	}
 	p.mu.Lock()
-	reset := p.wire.len() > 0 || p.sq.len() > 0
+	reset := !q.dev.CallerDriven && (p.wire.len() > 0 || p.sq.len() > 0)
 	p.mu.Unlock()
 	q.mu.Lock()
 	q.closing = true
@@ -280,8 +281,14 @@ func (q *QP) Vanish() {
 	}
 }
 
-// Destroy implements verbs.QP.
+// Destroy implements verbs.QP. What is on the wire of a device that works in its
+// caller still arrives after a Disconnect.
 func (q *QP) Destroy() error {
+	q.mu.Lock()
+	for q.dev.CallerDriven && q.closing && q.state == stateReady && q.wire.len() > 0 && !q.vanished {
+		q.cond.Wait()
+	}
+	q.mu.Unlock()
 	q.placing.Lock()
 	q.dead = true
 	q.placing.Unlock()
