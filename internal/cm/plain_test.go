@@ -181,6 +181,7 @@ func TestClosePlain(t *testing.T) {
 		p.ID(0).RequestPlain(waiting, nil)
 		synctest.Wait()
 		require.NoError(t, l.Close())
+		synctest.Wait() // what Close leaves behind its caller
 		require.Zero(t, accepted.closed.Load())
 		require.EqualValues(t, 1, queued.closed.Load())
 		require.EqualValues(t, 1, waiting.closed.Load())
