@@ -104,7 +104,7 @@ func freePort(t *testing.T, ip netip.Addr) uint16 {
 	l, err := lc.Listen(t.Context(), "rdma", addrPort(ip, 0))
 	require.NoError(t, err)
 	require.NoError(t, l.Close())
-	return l.Addr().(*rdmanet.Addr).AddrPort().Port()
+	return l.Addr().(*net.TCPAddr).AddrPort().Port()
 }
 
 // within runs f, which must return in time; if it does not, the stacks of all

@@ -5,6 +5,7 @@ package interop
 import (
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -41,7 +42,7 @@ func testNetcat(t *testing.T, dev device) {
 				c = dialWhenUp(t, p, rdmanet.Dialer{}, addrPort(dev.addr4, port))
 			} else {
 				l := listen(t, rdmanet.ListenConfig{}, addrPort(dev.addr4, 0))
-				p = nc.start(tc.sends, dev.addr4.String(), fmt.Sprint(l.Addr().(*rdmanet.Addr).Port))
+				p = nc.start(tc.sends, dev.addr4.String(), fmt.Sprint(l.Addr().(*net.TCPAddr).Port))
 				c = accept(t, l)
 			}
 			require.NoError(t, c.SetDeadline(time.Now().Add(nc.limit)))
@@ -145,7 +146,7 @@ func testNetcatKilled(t *testing.T, dev device) {
 				c = dialWhenUp(t, p, rdmanet.Dialer{}, addrPort(dev.addr4, port))
 			} else {
 				l := listen(t, rdmanet.ListenConfig{}, addrPort(dev.addr4, 0))
-				p = nc.start(false, dev.addr4.String(), fmt.Sprint(l.Addr().(*rdmanet.Addr).Port))
+				p = nc.start(false, dev.addr4.String(), fmt.Sprint(l.Addr().(*net.TCPAddr).Port))
 				c = accept(t, l)
 			}
 			// With iWARP an acceptor may not speak before the dialer has: it

@@ -127,7 +127,7 @@ func testRstreamClient(t *testing.T, dev device) {
 	for _, r := range runs {
 		t.Run(r.String(), func(t *testing.T) {
 			l := listen(t, rdmanet.ListenConfig{}, addrPort(r.addr(dev), 0))
-			addr := l.Addr().(*rdmanet.Addr).AddrPort()
+			addr := l.Addr().(*net.TCPAddr).AddrPort()
 			p := start(t, rstreamLimit(), nil, rstream, append(r.args(addr.Port()), "-s", addr.Addr().String())...)
 			c := accept(t, l)
 			require.NoError(t, c.SetDeadline(time.Now().Add(rstreamLimit())))

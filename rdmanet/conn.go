@@ -3,6 +3,7 @@ package rdmanet
 import (
 	"errors"
 	"net"
+	"net/netip"
 	"sync/atomic"
 	"time"
 
@@ -33,8 +34,8 @@ func newConn(c *cm.Connection) *Conn {
 	conn := &Conn{
 		stream:       e.stream,
 		cm:           c,
-		local:        addrOf(c.Local.AddrPort),
-		remote:       addrOf(c.Remote.AddrPort),
+		local:        connAddr(c.Local, e.info.GID),
+		remote:       connAddr(c.Remote, netip.Addr{}),
 		info:         e.info,
 		closeTimeout: e.cfg.closeTimeout,
 		light:        e.info.Provider == Software,
@@ -134,10 +135,11 @@ func (c *Conn) tearDown() {
 	c.cm.Destroy()
 }
 
-// LocalAddr returns this end's address, a *Addr.
+// LocalAddr returns this end's address, a *net.TCPAddr; in the network "ib" an
+// *IBAddr. The caller must not change it.
 func (c *Conn) LocalAddr() net.Addr { return c.local }
 
-// RemoteAddr returns the peer's address, a *Addr.
+// RemoteAddr returns the peer's address, of the same type.
 func (c *Conn) RemoteAddr() net.Addr { return c.remote }
 
 // SetDeadline sets both deadlines, as net.Conn describes. Close ignores them.

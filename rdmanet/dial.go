@@ -18,10 +18,11 @@ type Dialer struct {
 	Timeout  time.Duration
 	Deadline time.Time
 
-	// LocalAddr is the address to dial from, a *Addr or a *net.TCPAddr. It
-	// picks the device on a host with several. nil leaves the choice to the
-	// connection manager. In the network "ib" it must name the InfiniBand
-	// port to ask.
+	// LocalAddr is the address to dial from, a *net.TCPAddr. It picks the
+	// device on a host with several. nil leaves the choice to the connection
+	// manager, and so does an address without IP, but for its port. In the
+	// network "ib" it must name the InfiniBand port to ask, by an IP address
+	// of its interface.
 	LocalAddr net.Addr
 
 	// Resolver resolves names, under the dial's context. nil means
@@ -29,7 +30,9 @@ type Dialer struct {
 	Resolver *net.Resolver
 
 	// KeepAlive and KeepAliveConfig are as in net.Dialer: how a connection
-	// finds out that its peer has vanished. By default it is on.
+	// finds out that its peer has vanished. By default it is on, with 9 probes
+	// 15 s apart after 15 s of silence. KeepAlive sets only the time of
+	// silence. Negative fields of KeepAliveConfig mean the defaults.
 	KeepAlive       time.Duration
 	KeepAliveConfig net.KeepAliveConfig
 

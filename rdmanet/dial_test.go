@@ -188,24 +188,20 @@ func testDialLocalAddr(t *testing.T, on target) {
 	for _, ip := range on.addrs() {
 		l := on.listen(t, port0(ip))
 		go echoServer(l)
-		for _, local := range []net.Addr{
-			&Addr{IP: ip.AsSlice()},
-			&net.TCPAddr{IP: ip.AsSlice()},
-		} {
-			c, err := (&Dialer{Provider: on.provider, LocalAddr: local, Timeout: 10 * time.Second}).Dial("rdma", l.Addr().String())
-			require.NoError(t, err)
-			got := c.LocalAddr().(*Addr)
-			require.Equal(t, ip, got.AddrPort().Addr())
-			require.NotZero(t, got.Port)
-			require.Equal(t, l.Addr().String(), c.RemoteAddr().String())
-			info, ok := InfoOf(c)
-			require.True(t, ok)
-			require.Equal(t, on.device, info.Device)
-			require.NoError(t, echoOnce(c, 5000, 2))
-			require.NoError(t, c.Close())
-		}
+		local := &net.TCPAddr{IP: ip.AsSlice()}
+		c, err := (&Dialer{Provider: on.provider, LocalAddr: local, Timeout: 10 * time.Second}).Dial("rdma", l.Addr().String())
+		require.NoError(t, err)
+		got := c.LocalAddr().(*net.TCPAddr)
+		require.Equal(t, ip, got.AddrPort().Addr())
+		require.NotZero(t, got.Port)
+		require.Equal(t, l.Addr().String(), c.RemoteAddr().String())
+		info, ok := InfoOf(c)
+		require.True(t, ok)
+		require.Equal(t, on.device, info.Device)
+		require.NoError(t, echoOnce(c, 5000, 2))
+		require.NoError(t, c.Close())
 	}
-	_, err := (&Dialer{Provider: on.provider, LocalAddr: &Addr{IP: net.IPv4(203, 0, 113, 9)}}).Dial("rdma", port0(on.addr4))
+	_, err := (&Dialer{Provider: on.provider, LocalAddr: &net.TCPAddr{IP: net.IPv4(203, 0, 113, 9)}}).Dial("rdma", port0(on.addr4))
 	t.Log(err)
 	require.Error(t, err, "an address that is not ours")
 }
@@ -213,7 +209,7 @@ func testDialLocalAddr(t *testing.T, on target) {
 func TestDialIB(t *testing.T) { eachTarget(t, testDialIB) }
 
 func testDialIB(t *testing.T, on target) {
-	_, err := (&Dialer{Provider: on.provider, Timeout: 5 * time.Second, LocalAddr: &Addr{IP: on.addr4.AsSlice()}}).Dial("ib", "0x1234")
+	_, err := (&Dialer{Provider: on.provider, Timeout: 5 * time.Second, LocalAddr: &net.TCPAddr{IP: on.addr4.AsSlice()}}).Dial("ib", "0x1234")
 	t.Log(err)
 	require.ErrorContains(t, err, "not InfiniBand")
 	_, err = on.dialer(5*time.Second).Dial("ib", "0x1234")

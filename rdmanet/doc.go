@@ -23,6 +23,14 @@
 // InfiniBand service by its name or service ID, resolved by the subnet
 // administrator; it needs a Dialer.LocalAddr that names the InfiniBand port.
 //
+// # Addresses
+//
+// The addresses of connections, listeners and errors are *net.TCPAddr, as those
+// of package net. On an InfiniBand or RoCE device the port is one of the
+// connection manager's TCP port space, which is apart from TCP's own. InfoOf
+// tells RDMA connections from others. Only in the network "ib" an address is an
+// *IBAddr.
+//
 // # Peers that speak no RDMA
 //
 // Dialer.Fallback dials servers that speak TCP alone, and with

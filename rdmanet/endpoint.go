@@ -27,15 +27,17 @@ type endpointConfig struct {
 
 // keepAlive merges the two keepalive fields as package net does: the
 // configuration counts if it is enabled; otherwise a KeepAlive of 0 is on with
-// the defaults, a positive one is idle time and interval, a negative one is off.
+// the defaults, a positive one is the idle time alone, a negative one is off. A
+// negative field of the configuration, which for package net leaves the system's
+// value, is the default: RDMA has no such value.
 func keepAlive(d time.Duration, cfg net.KeepAliveConfig) net.KeepAliveConfig {
-	if cfg.Enable {
-		return cfg
-	}
-	if d < 0 {
+	switch {
+	case cfg.Enable:
+		return net.KeepAliveConfig{Enable: true, Idle: max(cfg.Idle, 0), Interval: max(cfg.Interval, 0), Count: max(cfg.Count, 0)}
+	case d < 0:
 		return net.KeepAliveConfig{}
 	}
-	return net.KeepAliveConfig{Enable: true, Idle: d, Interval: d}
+	return net.KeepAliveConfig{Enable: true, Idle: d}
 }
 
 // A tcpKeepAliver is an identifier of the software NIC, whose TCP connection has

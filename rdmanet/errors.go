@@ -115,7 +115,7 @@ func publicError(err error) error {
 	switch err := err.(type) {
 	case *cm.StageError:
 		e := &StageError{
-			Stage: stages[err.Stage], Call: err.Call, Addr: addrOf(err.Addr.AddrPort), Attempt: err.Attempt,
+			Stage: stages[err.Stage], Call: err.Call, Addr: publicAddr(err.Addr), Attempt: err.Attempt,
 			Status: err.Status, Errno: err.Errno, inner: err,
 		}
 		if err.Event != cm.None {
@@ -149,7 +149,7 @@ func errorAddr(err error, address string) net.Addr {
 		return errorAddr(all[len(all)-1], address)
 	}
 	if stage := (*cm.StageError)(nil); errors.As(err, &stage) {
-		if a := addrOf(stage.Addr.AddrPort); a != nil {
+		if a := publicAddr(stage.Addr); a != nil {
 			return a
 		}
 	}

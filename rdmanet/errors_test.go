@@ -117,7 +117,7 @@ func TestStagesHaveNames(t *testing.T) {
 }
 
 func TestWrap(t *testing.T) {
-	c := &Conn{local: &Addr{IP: net.IPv4(10, 0, 0, 1), Port: 1}, remote: &Addr{IP: net.IPv4(10, 0, 0, 7), Port: 2}}
+	c := &Conn{local: &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 1}, remote: &net.TCPAddr{IP: net.IPv4(10, 0, 0, 7), Port: 2}}
 	require.NoError(t, c.wrap(opRead, nil))
 	require.Equal(t, io.EOF, c.wrap(opRead, io.EOF))
 	err := c.wrap(opRead, syscall.ECONNRESET)
@@ -128,9 +128,11 @@ func TestWrap(t *testing.T) {
 func TestKeepAlive(t *testing.T) {
 	require.Equal(t, net.KeepAliveConfig{Enable: true}, keepAlive(0, net.KeepAliveConfig{}))
 	require.False(t, keepAlive(-1, net.KeepAliveConfig{}).Enable)
-	require.Equal(t, net.KeepAliveConfig{Enable: true, Idle: time.Second, Interval: time.Second}, keepAlive(time.Second, net.KeepAliveConfig{}))
+	require.Equal(t, net.KeepAliveConfig{Enable: true, Idle: time.Second}, keepAlive(time.Second, net.KeepAliveConfig{}))
 	cfg := net.KeepAliveConfig{Enable: true, Idle: 1, Interval: 2, Count: 3}
 	require.Equal(t, cfg, keepAlive(-1, cfg))
+	cfg = net.KeepAliveConfig{Enable: true, Idle: -1, Interval: -1, Count: -1}
+	require.Equal(t, net.KeepAliveConfig{Enable: true}, keepAlive(time.Second, cfg), "the defaults")
 }
 
 func TestInfoOf(t *testing.T) {

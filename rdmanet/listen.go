@@ -185,7 +185,7 @@ func (l *Listener) Close() error {
 	return nil
 }
 
-// Addr returns the address that is listened on, a *Addr, with the real port.
+// Addr returns the address that is listened on, a *net.TCPAddr, with the real port.
 func (l *Listener) Addr() net.Addr { return l.addr }
 
 // SetDeadline sets the deadline of Accept. The zero time means none.

@@ -91,7 +91,7 @@ func testListenEverywhere(t *testing.T, on target) {
 				}
 				require.NoError(t, err, "%v", ip)
 				require.NoError(t, echoOnce(c, 3000, 3), "%v", ip)
-				require.Equal(t, ip, c.RemoteAddr().(*Addr).AddrPort().Addr())
+				require.Equal(t, ip, c.RemoteAddr().(*net.TCPAddr).AddrPort().Addr())
 				require.NoError(t, c.Close())
 			}
 		})

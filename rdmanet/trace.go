@@ -90,7 +90,7 @@ func stageTrace(ctx context.Context) *cm.Trace {
 
 func publicStage(s cm.StageInfo) DialStage {
 	return DialStage{
-		Stage: stages[s.Stage], Call: s.Call, Attempt: s.Attempt, Addr: addrOf(s.Addr.AddrPort),
+		Stage: stages[s.Stage], Call: s.Call, Attempt: s.Attempt, Addr: publicAddr(s.Addr),
 		Timeout: time.Duration(s.TimeoutMS) * time.Millisecond,
 	}
 }

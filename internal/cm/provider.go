@@ -148,6 +148,9 @@ func (a Addr) IsZero() bool { return !a.AddrPort.IsValid() && a.IB == nil }
 func (a Addr) String() string {
 	switch {
 	case a.IB != nil:
+		if gid, service, ok := a.IBService(); ok {
+			return FormatIBService(gid, service)
+		}
 		return "InfiniBand address"
 	case a.AddrPort.IsValid():
 		return a.AddrPort.String()
