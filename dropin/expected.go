@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"strings"
 )
 
@@ -16,6 +15,23 @@ type difference struct {
 	pkg, test string
 	sometimes bool // it may also pass
 	reason    string
+}
+
+// covers tells whether the difference is that of a test. A name that ends in /* is
+// that of each subtest.
+func (d difference) covers(pkg, test string) bool {
+	above, all := strings.CutSuffix(d.test, "*")
+	return d.pkg == pkg && (d.test == test || all && strings.HasPrefix(test, above))
+}
+
+// find finds the difference that covers a test.
+func find(expected []difference, pkg, test string) (difference, bool) {
+	for _, d := range expected {
+		if d.covers(pkg, test) {
+			return d, true
+		}
+	}
+	return difference{}, false
 }
 
 // readExpected reads the list: lines of package, test, "always" or "sometimes", and
@@ -68,9 +84,8 @@ func judge(w io.Writer, all []comparison, expected []difference) error {
 	unlisted, stale := 0, 0
 	for _, c := range all {
 		for _, name := range c.differ {
-			i := slices.IndexFunc(expected, func(d difference) bool { return d.pkg == c.pkg && d.test == name })
-			if i >= 0 {
-				fmt.Fprintf(w, "\n%s %s\n\t%s\n", c.pkg, name, expected[i].reason)
+			if d, ok := find(expected, c.pkg, name); ok {
+				fmt.Fprintf(w, "\n%s %s\n\t%s\n", c.pkg, name, d.reason)
 				continue
 			}
 			unlisted++
@@ -82,10 +97,10 @@ func judge(w io.Writer, all []comparison, expected []difference) error {
 		for _, name := range only(c.rdma, c.tcp) {
 			fmt.Fprintf(w, "\n%s %s: passed over rdmanet, not over TCP (%s)\n", c.pkg, name, c.tcp.end[name])
 		}
-		for _, d := range expected {
-			if d.pkg == c.pkg && !d.sometimes && c.tcp.end[d.test] == passed && c.rdma.end[d.test] == passed {
+		for name, end := range c.tcp.end {
+			if d, ok := find(expected, c.pkg, name); ok && !d.sometimes && end == passed && c.rdma.end[name] == passed {
 				stale++
-				fmt.Fprintf(w, "\n%s %s: LISTED, BUT PASSES\n", c.pkg, d.test)
+				fmt.Fprintf(w, "\n%s %s: LISTED, BUT PASSES\n", c.pkg, name)
 			}
 		}
 	}

@@ -44,7 +44,7 @@ func (b *bench) compareAll(packages []string) error {
 	}
 	var all []comparison
 	for _, t := range chosen {
-		c, err := b.compare(t)
+		c, err := b.compare(t, expected)
 		if err != nil {
 			return err
 		}
@@ -87,12 +87,12 @@ func (b *bench) prepare(dir string, packages []string) ([]trial, error) {
 	return chosen, err
 }
 
-// again is how often a test is run that failed over rdmanet alone. If it fails once
-// more there, and never over TCP, it differs.
+// again is how often a test is run that failed over rdmanet alone and is not in the
+// list. If it fails once more there, and never over TCP, it differs.
 const again = 10
 
-// compare runs a package's tests over both.
-func (b *bench) compare(t trial) (c comparison, err error) {
+// compare runs a package's tests over both. expected is the list.
+func (b *bench) compare(t trial, expected []difference) (c comparison, err error) {
 	c.pkg = t.ImportPath
 	for i, r := range []struct {
 		over string
@@ -105,9 +105,15 @@ func (b *bench) compare(t trial) (c comparison, err error) {
 		}
 		c.times[i] = fmt.Sprintf("%.1f", time.Since(start).Seconds())
 	}
-	suspects := only(c.tcp, c.rdma)
-	if len(suspects) == 0 || suspects[0] == wholePackage {
-		c.differ = suspects
+	var suspects []string
+	for _, name := range only(c.tcp, c.rdma) {
+		if _, ok := find(expected, c.pkg, name); ok || name == wholePackage {
+			c.differ = append(c.differ, name)
+		} else {
+			suspects = append(suspects, name)
+		}
+	}
+	if len(suspects) == 0 {
 		return c, nil
 	}
 	fmt.Fprintf(os.Stderr, "%s: %d tests again over both\n", t.ImportPath, len(suspects))

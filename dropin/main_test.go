@@ -43,9 +43,19 @@ func TestJudge(t *testing.T) {
 		{[]difference{{pkg: "q", test: "A"}}, false},
 		{[]difference{a, b}, false},
 		{[]difference{a, maybe}, true},
+		{[]difference{{pkg: "p", test: "A/*"}}, false},
 	} {
 		if err := judge(io.Discard, []comparison{c}, k.expected); (err == nil) != k.ok {
 			t.Errorf("%v: %v", k.expected, err)
+		}
+	}
+}
+
+func TestCovers(t *testing.T) {
+	d := difference{pkg: "p", test: "A/*"}
+	for test, want := range map[string]bool{"A/x": true, "A/x/y": true, "A": false, "AB/x": false} {
+		if d.covers("p", test) != want || d.covers("q", test) {
+			t.Error(test)
 		}
 	}
 }
