@@ -39,19 +39,6 @@ func dialRDMA(ctx context.Context, d *net.Dialer, network, address string) (net.
 	if !isTCP(network) || forSockets() {
 		return nil, false, nil
 	}
-	if d.Cancel != nil {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithCancel(ctx)
-		defer cancel()
-		done := ctx.Done()
-		go func() {
-			select {
-			case <-d.Cancel:
-				cancel()
-			case <-done:
-			}
-		}()
-	}
 	r := rdmanet.Dialer{
 		Provider: rdmanet.Software,
 		Timeout:  d.Timeout, Deadline: d.Deadline,
