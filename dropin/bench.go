@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -36,12 +35,13 @@ func (b *bench) run(t trial, over string, flags ...string) (results, error) {
 		before := len(all.end)
 		all.addAll(o.results)
 		if o.complete {
+			all.spread()
 			return all, nil
 		}
 		if len(all.end) == before {
 			return all, fmt.Errorf("the tests of %s came to no end over %s:\n%s", t.ImportPath, over, o.raw)
 		}
-		rest = append(slices.Clip(flags), "-skip="+pattern(slices.Collect(maps.Keys(all.end))))
+		rest = append(slices.Clip(flags), "-skip="+pattern(all.end))
 	}
 }
 
@@ -66,7 +66,6 @@ func (b *bench) once(t trial, over string, flags []string) (outcome, error) {
 		return o, err
 	}
 	output := map[string]string{}
-	open := map[string]bool{}
 	whole := failed
 	s := bufio.NewScanner(bytes.NewReader(o.raw))
 	s.Buffer(nil, 1<<24)
@@ -81,20 +80,17 @@ func (b *bench) once(t trial, over string, flags []string) (outcome, error) {
 			if e.Test == "" && (e.Output == "PASS\n" || e.Output == "FAIL\n") {
 				o.complete = true
 			}
-		case "run":
-			open[e.Test] = true
 		case passed, skipped, failed:
 			if e.Test == "" {
 				whole = e.Action
 				break
 			}
-			delete(open, e.Test)
 			o.add(e.Test, e.Action, output[e.Test])
 		}
 	}
 	switch {
 	case !o.complete:
-		o.blame(open, output)
+		o.blame(output)
 	case whole == failed && o.count(failed) == 0:
 		o.add(wholePackage, failed, output[""])
 	}
@@ -103,11 +99,10 @@ func (b *bench) once(t trial, over string, flags []string) (outcome, error) {
 
 var running = regexp.MustCompile(`(?m)^\t*(Test\S+) \((\S+)\)$`)
 
-// blame finds out which tests ended the program before its time: the one that
-// had been running for longest if it was the time limit, and otherwise the one that
-// test2json took for failed. The tests above that failed with it; all that else
-// was open is as if it had not begun.
-func (o *outcome) blame(open map[string]bool, output map[string]string) {
+// blame finds out which test ended the program before its time, if that was at the
+// time limit: the one that had been running for longest. After a panic, test2json
+// says that the test failed.
+func (o *outcome) blame(output map[string]string) {
 	var longest time.Duration
 	hung := ""
 	for _, text := range output {
@@ -124,19 +119,6 @@ func (o *outcome) blame(open map[string]bool, output map[string]string) {
 	}
 	if hung != "" {
 		o.add(hung, failed, output[hung]+"hung\n")
-	}
-	for name := range open {
-		for _, below := range slices.Collect(maps.Keys(o.end)) {
-			if o.end[below] == failed && strings.HasPrefix(below, name+"/") {
-				o.add(name, failed, output[name])
-			}
-		}
-	}
-	// An end below a test that is to run again would count as well.
-	for name := range maps.Clone(o.end) {
-		if o.end[top(name)] == "" {
-			delete(o.end, name)
-		}
 	}
 }
 

@@ -5,6 +5,7 @@ package main
 import (
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -105,12 +106,12 @@ func (b *bench) compare(t trial, expected []difference) (c comparison, err error
 		}
 		c.times[i] = fmt.Sprintf("%.1f", time.Since(start).Seconds())
 	}
-	var suspects []string
+	suspects := map[string]string{}
 	for _, name := range only(c.tcp, c.rdma) {
 		if _, ok := find(expected, c.pkg, name); ok || name == wholePackage {
 			c.differ = append(c.differ, name)
 		} else {
-			suspects = append(suspects, name)
+			suspects[name] = failed
 		}
 	}
 	if len(suspects) == 0 {
@@ -126,7 +127,7 @@ func (b *bench) compare(t trial, expected []difference) (c comparison, err error
 	if err != nil {
 		return c, err
 	}
-	for _, name := range suspects {
+	for _, name := range slices.Sorted(maps.Keys(suspects)) {
 		if tcp.end[name] == passed && rdma.end[name] != passed {
 			c.differ = append(c.differ, name)
 		} else {

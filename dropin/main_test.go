@@ -60,20 +60,25 @@ func TestCovers(t *testing.T) {
 	}
 }
 
-// What ended the program has failed; what was open beside it has not.
+// Of what was running at the time limit, that failed which had run for longest.
 func TestBlame(t *testing.T) {
-	o := outcome{results: ends(map[string]string{"TestA/x": failed, "TestB/y": passed, "TestC": passed})}
-	o.blame(map[string]bool{"TestA": true, "TestB": true}, nil)
-	if o.end["TestA"] != failed || o.end["TestC"] != passed || o.end["TestB"] != "" || o.end["TestB/y"] != "" {
-		t.Errorf("after a panic: %v", o.end)
-	}
-
-	o = outcome{results: newResults()}
-	o.blame(map[string]bool{"TestA": true, "TestB": true, "TestB/y": true}, map[string]string{
+	o := outcome{results: ends(map[string]string{"TestC": passed})}
+	o.blame(map[string]string{
 		"TestA": "panic: test timed out after 5m0s\n\trunning tests:\n\t\tTestA (1s)\n\t\tTestB (4m2s)\n\t\tTestB/y (4m2s)\n",
 	})
-	if o.end["TestB"] != failed || o.end["TestB/y"] != failed || o.end["TestA"] != "" {
-		t.Errorf("after the time limit: %v", o.end)
+	if o.end["TestB/y"] != failed || o.end["TestA"] != "" || o.end["TestB"] != "" {
+		t.Error(o.end)
+	}
+	o.spread()
+	if o.end["TestB"] != failed || o.end["TestC"] != passed {
+		t.Error(o.end)
+	}
+}
+
+func TestPattern(t *testing.T) {
+	got := pattern(map[string]string{"A": passed, "A/x": passed, "B/y/z": failed, "B/+": passed})
+	if want := `^A$|^B$/^\+$|^B$/^y$/^z$`; got != want {
+		t.Errorf("got %s, want %s", got, want)
 	}
 }
 

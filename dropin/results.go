@@ -62,17 +62,31 @@ func only(a, b results) (names []string) {
 	})
 }
 
-// top is the test that a subtest is of.
-func top(name string) string {
-	name, _, _ = strings.Cut(name, "/")
-	return name
+// pattern matches tests by their whole names, with all below them. Names below
+// others of them are left out.
+func pattern(names map[string]string) string {
+	var all []string
+	for name := range names {
+		parts := strings.Split(name, "/")
+		if len(parts) > 1 && names[strings.Join(parts[:len(parts)-1], "/")] != "" {
+			continue
+		}
+		for i, p := range parts {
+			parts[i] = "^" + regexp.QuoteMeta(p) + "$"
+		}
+		all = append(all, strings.Join(parts, "/"))
+	}
+	slices.Sort(all)
+	return strings.Join(all, "|")
 }
 
-// pattern matches the top-level tests of names and nothing else.
-func pattern(names []string) string {
-	tops := map[string]bool{}
-	for _, n := range names {
-		tops[regexp.QuoteMeta(top(n))] = true
+// spread has tests fail that have one below them that failed.
+func (r results) spread() {
+	for name, end := range maps.Clone(r.end) {
+		for i, c := range name {
+			if c == '/' && end == failed {
+				r.add(name[:i], failed, "")
+			}
+		}
 	}
-	return "^(" + strings.Join(slices.Sorted(maps.Keys(tops)), "|") + ")$"
 }
