@@ -91,6 +91,7 @@ func (b *bench) once(t trial, over string, flags []string) (outcome, error) {
 	switch {
 	case !o.complete:
 		o.blame(output)
+		o.reopen()
 	case whole == failed && o.count(failed) == 0:
 		o.add(wholePackage, failed, output[""])
 	}

@@ -75,6 +75,15 @@ func TestBlame(t *testing.T) {
 	}
 }
 
+// A panic in one subtest leaves the other to be run.
+func TestReopen(t *testing.T) {
+	r := ends(map[string]string{"A": failed, "A/x": failed, "B": failed, "C": passed, "C/x": passed})
+	r.reopen()
+	if r.end["A"] != "" || r.end["A/x"] != failed || r.end["B"] != failed || r.end["C"] != passed {
+		t.Error(r.end)
+	}
+}
+
 func TestPattern(t *testing.T) {
 	got := pattern(map[string]string{"A": passed, "A/x": passed, "B/y/z": failed, "B/+": passed})
 	if want := `^A$|^B$/^\+$|^B$/^y$/^z$`; got != want {

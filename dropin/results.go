@@ -90,3 +90,15 @@ func (r results) spread() {
 		}
 	}
 }
+
+// reopen takes back the ends of tests that have one below them that failed: a panic
+// fails these as well, before they have run the others below them.
+func (r results) reopen() {
+	for name, end := range maps.Clone(r.end) {
+		for i, c := range name {
+			if c == '/' && end == failed {
+				delete(r.end, name[:i])
+			}
+		}
+	}
+}
