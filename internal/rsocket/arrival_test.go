@@ -78,7 +78,7 @@ func TestCloseNotDelivered(t *testing.T) {
 	}{
 		{"lost before", func(a *end) { a.Disconnected(syscall.ENODEV) }, nil, time.Hour, syscall.ENODEV, 0},
 		{"failed before", func(a *end) { a.failWith(&ConnError{syscall.ETIMEDOUT, "", nil}) }, nil, time.Hour, syscall.ETIMEDOUT, 0},
-		{"lost during", nil, func(a *end) { a.Disconnected(nil) }, time.Hour, syscall.ECONNRESET, time.Second},
+		{"lost during", nil, func(a *end) { a.Disconnected(syscall.ENODEV) }, time.Hour, syscall.ENODEV, time.Second},
 		{"violated during", nil, func(a *end) { a.failWith(protocolErrorf("x")) }, time.Hour, syscall.EPROTO, time.Second},
 		{"time", nil, nil, time.Second, errTimeRanOut, time.Second},
 		{"not awaited", nil, nil, -1, errNotAwaited, 0},

@@ -172,9 +172,11 @@ func (s *Stream) ended() bool {
 
 // peerLeft reports whether the peer has ended the connection in order: what it has
 // not taken by then it does not want. It has when it has sent DISCONNECT, and when
-// the connection has ended, without an error, after SHUTDOWNs both ways. An iWARP
-// peer that serves no Reads answers DISCONNECT by closing the connection, and there
-// is no other sign, unless the host tells more.
+// the connection has ended, without an error, after SHUTDOWNs both ways. On iWARP
+// a peer answers DISCONNECT by closing the connection, often before its device has
+// answered the Read behind it, and a C dialer's answers none: so the end after our
+// DISCONNECT counts too, unless the host tells more. That a process was killed at
+// that very moment cannot be told from it.
 func (s *Stream) peerLeft() bool {
 	st := &s.state
 	switch {
@@ -183,7 +185,7 @@ func (s *Stream) peerLeft() bool {
 	case !st.disconnected || st.cause != nil || st.failed != nil:
 		return false
 	}
-	return s.over() || st.discPosted && !s.immediate && s.peerReads == 0 && !s.askHost()
+	return s.over() || st.discPosted && !s.immediate && !s.askHost()
 }
 
 // delivered reports whether the peer's device has all that we sent, our last
