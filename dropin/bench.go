@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -21,13 +22,17 @@ type bench struct {
 	flags   []string // of go test
 }
 
-// run runs a package's tests over TCP or over rdmanet: "tcp", "rdma". A test that
-// panics or hangs takes those after it along; they are run again without those that
-// had ended.
-func (b *bench) run(t trial, over string, flags ...string) (results, error) {
+// run runs a package's tests over TCP or over rdmanet ("tcp", "rdma"), but for those
+// to skip. A test that panics or hangs takes those after it along; they are run
+// again without those that had ended.
+func (b *bench) run(t trial, over string, skip map[string]string, flags ...string) (results, error) {
 	all := newResults()
-	rest := flags
+	skip = maps.Clone(skip)
 	for {
+		rest := slices.Clone(flags)
+		if len(skip) > 0 {
+			rest = append(rest, "-skip="+pattern(skip))
+		}
 		o, err := b.once(t, over, rest)
 		if err != nil {
 			return all, err
@@ -41,7 +46,7 @@ func (b *bench) run(t trial, over string, flags ...string) (results, error) {
 		if len(all.end) == before {
 			return all, fmt.Errorf("the tests of %s came to no end over %s:\n%s", t.ImportPath, over, o.raw)
 		}
-		rest = append(slices.Clip(flags), "-skip="+pattern(all.end))
+		maps.Copy(skip, all.end)
 	}
 }
 
