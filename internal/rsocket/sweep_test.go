@@ -10,6 +10,20 @@ import (
 	"github.com/rdmanet/rdmanet/internal/simqp"
 )
 
+// received is how many messages a stream has received.
+func received(s *end) uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.recvs
+}
+
+// busyStreams is what the sweeper looks at soon, and whether it is about to.
+func busyStreams() (n int, due bool) {
+	sweeper.mu.Lock()
+	defer sweeper.mu.Unlock()
+	return len(sweeper.busy), sweeper.busyTimer != nil
+}
+
 // TestSweepBusy checks that a busy stream is looked at soon and the others are not,
 // and that it is one of many again when it is not busy any more.
 func TestSweepBusy(t *testing.T) {
@@ -24,21 +38,22 @@ func TestSweepBusy(t *testing.T) {
 			require.NoError(t, err)
 			_, err = other.Write([]byte("for later"))
 			require.NoError(t, err)
-			before := busy.recvs
+			before := received(busy)
 			time.Sleep(sweepSoon)
 			synctest.Wait()
-			if busy.recvs > before {
+			if received(busy) > before {
 				looks++
 			}
-			require.LessOrEqual(t, len(sweeper.busy), 1)
+			n, _ := busyStreams()
+			require.LessOrEqual(t, n, 1)
 		}
 		require.Greater(t, looks, 30)
-		require.Zero(t, idle.recvs, "a stream that is not busy was looked at")
+		require.Zero(t, received(idle), "a stream that is not busy was looked at")
 		time.Sleep((busyPasses + 2) * sweepSoon)
 		synctest.Wait()
-		require.Empty(t, sweeper.busy)
-		require.Nil(t, sweeper.busyTimer)
-		require.Zero(t, busy.hurry)
+		n, due := busyStreams()
+		require.Zero(t, n)
+		require.False(t, due)
 		for _, s := range []*end{busy, peer, idle, other} {
 			require.NoError(t, s.Release())
 		}
