@@ -1,6 +1,7 @@
 package rdmanet
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"sync"
@@ -32,6 +33,7 @@ type carrierKey struct {
 type carrier struct {
 	name string // the runner's
 	when time.Time
+	seen time.Time // when what is preferred was last tried behind a dial
 }
 
 type carrierMemory struct {
@@ -74,7 +76,7 @@ func (m *carrierMemory) won(key carrierKey, preferred, order []runner, winner in
 	defer m.mu.Unlock()
 	switch {
 	case better:
-		m.put(key, carrier{name, time.Now()})
+		m.put(key, carrier{name: name, when: time.Now(), seen: m.of[key].seen})
 	case winner > 0 || rank(name) == 0:
 		delete(m.of, key) // what is remembered has lost, or is the first choice
 	}
@@ -95,4 +97,37 @@ func (m *carrierMemory) put(key carrierKey, c carrier) {
 		delete(m.of, oldest)
 	}
 	m.of[key] = c
+}
+
+const (
+	// recheckTime is how long what is preferred may take behind a dial that Fallback
+	// has carried, and recheckEvery how far apart such tries are.
+	recheckTime  = 2 * time.Second
+	recheckEvery = 5 * time.Second
+)
+
+// recheck tries, behind a dial that Fallback has carried, what is preferred to it. A
+// server that speaks RDMA also takes TCP's connections, but serves none of them: if it
+// was only slow, or has learnt RDMA since, the next dial must not begin with Fallback.
+func (m *carrierMemory) recheck(key carrierKey, rdma []runner) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	c, ok := m.of[key]
+	if !ok || time.Since(c.seen) < recheckEvery {
+		return
+	}
+	c.seen = time.Now()
+	m.of[key] = c
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), recheckTime)
+		defer cancel()
+		conn, winner, _ := cm.Race(ctx, 0, ways(rdma), discardConn)
+		if winner < 0 {
+			return
+		}
+		discardConn(conn)
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		delete(m.of, key)
+	}()
 }

@@ -108,7 +108,7 @@ func TestCarrierMemoryBounded(t *testing.T) {
 		key := func(n int) carrierKey { return carrierKey{address: fmt.Sprint(n)} }
 		for n := range 3 * maxCarriers {
 			time.Sleep(time.Millisecond)
-			m.put(key(n), carrier{"fallback", time.Now()})
+			m.put(key(n), carrier{name: "fallback", when: time.Now()})
 			require.LessOrEqual(t, len(m.of), maxCarriers)
 		}
 		require.NotContains(t, m.of, key(2*maxCarriers-1))

@@ -196,6 +196,9 @@ func (d *Dialer) dial(ctx context.Context, network, address string) (net.Conn, e
 	hooks.close(d.opError(nil, errLost))
 	if lookupErr == nil {
 		carriers.won(key, preferred, order, winner, failed)
+		if last := len(preferred) - 1; d.Fallback != nil && order[winner].name == preferred[last].name {
+			carriers.recheck(key, preferred[:last])
+		}
 	}
 	return conn, nil
 }

@@ -101,7 +101,7 @@ func (i *identifier) Reject(privateData []byte) error {
 	i.request = nil
 	r.take()
 	err = writeSetup(r.conn, replyKey, &rej, i.nic.cfg.RequestTimeout)
-	closeBehind(r.conn, i.nic.cfg.CloseTimeout)
+	i.nic.closeBehind(r.conn)
 	if err != nil {
 		return plainError(err)
 	}

@@ -3,6 +3,7 @@ package iwarp
 import (
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/rdmanet/rdmanet/internal/cm"
@@ -26,6 +27,7 @@ type NIC struct {
 	routes  routeCache
 
 	lingering lingering
+	refused   atomic.Int32 // connections in closeBehind
 }
 
 var (

@@ -98,7 +98,7 @@ func (l *listener) reject(conn tcpConn, req *setupFrame) {
 	if rej, err := rejection(req, nil); req.revision <= 2 && err == nil {
 		_ = writeSetup(conn, replyKey, &rej, cfg.RequestTimeout) // it finds out by the end
 	}
-	closeBehind(conn, cfg.CloseTimeout)
+	l.id.nic.closeBehind(conn)
 }
 
 // refuse tells of a peer that was not served, unless the listener is closed.

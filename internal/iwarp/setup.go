@@ -60,8 +60,15 @@ func isTimeout(err error) bool {
 // closeBehind closes a connection whose set-up was refused, in a goroutine of
 // its own: what was said last gets across before, if the peer takes it in the
 // time.
-func closeBehind(conn tcpConn, timeout time.Duration) {
+func (n *NIC) closeBehind(conn tcpConn) {
+	if n.refused.Add(1) > maxLingering { // how long they take is their choice
+		n.refused.Add(-1)
+		conn.Close()
+		return
+	}
+	timeout := n.cfg.CloseTimeout
 	go func() {
+		defer n.refused.Add(-1)
 		defer conn.Close()
 		if conn.CloseWrite() != nil || conn.SetReadDeadline(time.Now().Add(timeout)) != nil {
 			return

@@ -57,17 +57,17 @@ func (s *Stream) look() {
 	}
 }
 
-// writeAfterEnd is what a Write of total bytes returns that has met err before it
-// wrote any. One that had waited for long counts as idle.
-func (s *Stream) writeAfterEnd(total int, idle bool, err error) (int, error) {
+// writeAfterEnd is what a Write of total bytes returns that has met err when it had
+// written n. One that had waited for long counts as idle.
+func (s *Stream) writeAfterEnd(n, total int, idle bool, err error) (int, error) {
 	st := &s.state
 	if !st.peerClosed || st.closed || st.writeShut || s.writer.expired || total == 0 {
-		return 0, err
+		return n, err
 	}
 	told := s.endTold
 	s.endTold = true
-	if told || idle && !s.eofTold {
-		return 0, err
+	if n > 0 || told || idle && !s.eofTold {
+		return n, err
 	}
 	return total, nil
 }

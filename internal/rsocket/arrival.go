@@ -20,9 +20,11 @@ import (
 // On iWARP a completion says only that TCP has taken the request.
 //
 // Close finds the answer there when it is called, if the stream has been quiet
-// for some time: the sweeper asks for it, once, when a second has passed without
-// a Write and the arrival of the last one is still unknown (confirm). So nothing
-// is asked on a busy stream.
+// for some time: the sweeper asks for it, once, when a pass has found no Write
+// since the last one, and the arrival is still unknown (confirm). So nothing is
+// asked on a busy stream. On InfiniBand and RoCE it asks within some 20 ms: what is
+// posted while the network is interrupted costs the connection when the transport
+// gives up, after a few seconds. On iWARP it has a second: TCP is patient.
 type arrival struct {
 	data  uint64 // sq.posted behind the last data message; 0 if nothing was written
 	known uint64 // so many of sq.posted are known to be with the peer's device
@@ -35,6 +37,19 @@ func (s *Stream) hasArrived() bool { return s.arrival.known >= s.arrival.data }
 
 // arrived notes that the peer's device has the first n requests.
 func (s *Stream) arrived(n uint64) { s.arrival.known = max(s.arrival.known, n) }
+
+// wrote notes that data has been posted. Called with mu held.
+func (s *Stream) wrote() {
+	if s.immediate && s.hasArrived() {
+		sweeper.soon(s)
+	}
+	s.arrival.data = s.sq.posted
+}
+
+// confirmDue reports whether confirm is to be called again soon.
+func (s *Stream) confirmDue() bool {
+	return s.immediate && !s.hasArrived() && !s.probe.outstanding
+}
 
 // askHost asks a HostTeller. It reports whether that knows, be the answer yes or
 // no. Called with mu held, which all posting is done under.

@@ -101,7 +101,9 @@ func (s *Stream) awaitArrival(end time.Time) {
 			break
 		}
 	}
-	w.timer.Stop()
+	if w.timer != nil { // none if the time was over before it was set
+		w.timer.Stop()
+	}
 	if !s.state.released {
 		s.look() // the end may have overtaken what tells of the arrival
 	}
@@ -132,7 +134,7 @@ func (s *Stream) lookBehind() (over bool, err error) {
 	}
 	s.look()
 	s.askHost()
-	return s.delivered() || s.ended(), s.undelivered(true)
+	return s.delivered() || s.ended() && !s.eventDue(), s.undelivered(true)
 }
 
 // Parted reports whether Linger would return at once, and no operation is under

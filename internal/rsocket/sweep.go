@@ -17,7 +17,7 @@ type sweep struct {
 	timer   *time.Timer
 	scratch []*Stream // those of the pass under way, used by run alone
 
-	busy      []*Stream // whose hurry is not 0; used without mu by runBusy alone
+	busy      []*Stream // whose hurry is not 0
 	busyTimer *time.Timer
 }
 
@@ -55,13 +55,23 @@ func (sw *sweep) remove(s *Stream) {
 	moved.swept = s.swept
 	sw.streams = sw.streams[:last]
 	s.swept = 0
-	if last == 0 && sw.timer != nil {
-		sw.timer.Stop()
-		sw.timer = nil
+	if last > 0 {
+		return
+	}
+	for _, b := range sw.busy {
+		b.hurry = 0
+	}
+	sw.busy = nil
+	for _, t := range []**time.Timer{&sw.timer, &sw.busyTimer} {
+		if *t != nil {
+			(*t).Stop()
+			*t = nil
+		}
 	}
 }
 
-// soon has a stream looked at soon that nobody will drive from now on.
+// soon has a stream looked at soon: nobody will drive it from now on, or it has
+// written something whose arrival is to be confirmed.
 func (sw *sweep) soon(s *Stream) {
 	sw.mu.Lock()
 	defer sw.mu.Unlock()
@@ -107,10 +117,10 @@ func (sw *sweep) run() {
 	}
 }
 
-// runBusy makes a pass over the busy ones. Only one is under way at a time.
+// runBusy makes a pass over the busy ones, as run does over all.
 func (sw *sweep) runBusy() {
 	sw.mu.Lock()
-	streams := sw.busy
+	timer, streams := sw.busyTimer, sw.busy
 	sw.busy = nil
 	sw.mu.Unlock()
 
@@ -137,7 +147,10 @@ func (sw *sweep) runBusy() {
 	sw.mu.Lock()
 	defer sw.mu.Unlock()
 	sw.busy = append(kept, sw.busy...)
-	if len(sw.busy) == 0 {
+	switch {
+	case sw.busyTimer != timer:
+		return // its pass has them, too
+	case len(sw.busy) == 0:
 		sw.busyTimer = nil
 		return
 	}
@@ -196,7 +209,7 @@ func (s *Stream) sweep(now time.Time) (busy bool) {
 	}
 	s.confirm(now)
 	s.keepAlive(now)
-	return busy
+	return busy || s.confirmDue()
 }
 
 // keepAlive probes a peer that has been silent for long, and gives it up when it

@@ -27,6 +27,10 @@ func busyStreams() (n int, due bool) {
 // TestSweepBusy checks that a busy stream is looked at soon and the others are not,
 // and that it is one of many again when it is not busy any more.
 func TestSweepBusy(t *testing.T) {
+	require.Eventually(t, func() bool { // what other tests have left, whose time is not the bubble's
+		n, due := busyStreams()
+		return n == 0 && !due
+	}, 10*time.Second, time.Millisecond)
 	synctest.Test(t, func(t *testing.T) {
 		l := newLab(t, simqp.Options{})
 		busy, peer := l.pair(Config{})
@@ -45,7 +49,7 @@ func TestSweepBusy(t *testing.T) {
 				looks++
 			}
 			n, _ := busyStreams()
-			require.LessOrEqual(t, n, 1)
+			require.LessOrEqual(t, n, 3) // and the two that write
 		}
 		require.Greater(t, looks, 30)
 		require.Zero(t, received(idle), "a stream that is not busy was looked at")

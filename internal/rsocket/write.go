@@ -92,7 +92,7 @@ func (s *Stream) write(vec [][]byte, total int) (n int, err error) {
 		s.look()
 	}
 	if err := s.writeError(); err != nil {
-		return s.writeAfterEnd(total, idle, err)
+		return s.writeAfterEnd(0, total, idle, err)
 	}
 	src := source{vec: vec}
 	for n < total {
@@ -103,10 +103,7 @@ func (s *Stream) write(vec [][]byte, total int) (n int, err error) {
 		s.writeLeft = total - n
 		s.await(&s.writer)
 		if err := s.writeError(); err != nil {
-			if n > 0 {
-				return n, err
-			}
-			return s.writeAfterEnd(total, idle || clock()-s.lastUse > idleAfter, err)
+			return s.writeAfterEnd(n, total, idle || clock()-s.lastUse > idleAfter, err)
 		}
 		k := s.writeRoom()
 		var own []byte
@@ -124,7 +121,7 @@ func (s *Stream) write(vec [][]byte, total int) (n int, err error) {
 			s.mu.Lock()
 			s.reserved = 0
 			if err := s.writeError(); err != nil {
-				return n, err
+				return s.writeAfterEnd(n, total, idle, err)
 			}
 			if !s.canPost() {
 				// It has just ended; the bytes do not matter any more.
@@ -136,7 +133,7 @@ func (s *Stream) write(vec [][]byte, total int) (n int, err error) {
 		s.flushGrants()
 		s.postData(k, own)
 		s.unhold()
-		s.arrival.data = s.sq.posted
+		s.wrote()
 		n += k
 	}
 	return n, nil
