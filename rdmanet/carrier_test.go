@@ -101,6 +101,36 @@ func TestCarrierRemembered(t *testing.T) {
 	})
 }
 
+// Behind a dial that Fallback has carried, RDMA is tried again, though not behind each:
+// a server that speaks RDMA takes TCP's connections, too, and serves none of them.
+func TestFallbackRechecked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var m carrierMemory
+		key := carrierKey{network: "tcp", address: "peer:80"}
+		tries, answer := 0, error(syscall.ECONNREFUSED)
+		rdma := []runner{{"software", func(context.Context) (net.Conn, error) {
+			tries++
+			return &net.TCPConn{}, answer
+		}}}
+		recheck := func() {
+			m.recheck(key, rdma)
+			synctest.Wait()
+		}
+		recheck()
+		require.Zero(t, tries, "nothing is remembered")
+		m.put(key, carrier{name: "fallback", when: time.Now()})
+		recheck()
+		recheck()
+		require.Equal(t, 1, tries)
+		require.Contains(t, m.of, key)
+		time.Sleep(recheckEvery)
+		answer = nil
+		recheck()
+		require.Equal(t, 2, tries)
+		require.NotContains(t, m.of, key)
+	})
+}
+
 // The memory is bounded, and forgets the oldest first.
 func TestCarrierMemoryBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -61,7 +61,9 @@ type Dialer struct {
 	// remembered for two minutes, for the network and address, the Provider
 	// and the LocalAddr: dials meanwhile begin with it, and try the others
 	// after this delay or its failure. So a peer without RDMA costs the delay
-	// once in two minutes, and one that learns RDMA is found after that time.
+	// once in two minutes. Behind a dial that Fallback has carried RDMA is tried
+	// again, every five seconds at the most and for two seconds, and is preferred
+	// again when that has connected.
 	FallbackDelay time.Duration
 
 	// Fallback, if not nil, is tried last: a function like

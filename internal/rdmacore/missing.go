@@ -13,8 +13,8 @@ import (
 )
 
 // openNeeds is how many descriptors librdmacm and libibverbs may need at a time to find and
-// open a device.
-const openNeeds = 4
+// open the devices of a host, generously: with 7 left they have been seen to find none.
+const openNeeds = 16
 
 // found puts in place of err, which says that there is no device, that descriptors
 // have run out, if that may be why: the libraries take any failure to open a device,

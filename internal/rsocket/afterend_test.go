@@ -83,3 +83,23 @@ func (e *end) posted0() uint64 {
 	defer e.mu.Unlock()
 	return e.sq.posted
 }
+
+// TestWriteAfterCutWrite has the peer close while a Write waits for it: that Write has
+// told of the end, and no later one may seem to succeed.
+func TestWriteAfterCutWrite(t *testing.T) {
+	eachTransport(t, func(t *testing.T, tr verbs.Transport) {
+		synctest.Test(t, func(t *testing.T) {
+			l := newLab(t, simqp.Options{Transport: tr})
+			a, b := l.pair(Config{ReadBuffer: 16 << 10, WriteBuffer: 16 << 10})
+			time.AfterFunc(idleAfter/10, func() { b.Close(time.Second) })
+			n, err := a.Write(make([]byte, 1<<20))
+			require.Equal(t, syscall.EPIPE, err)
+			require.Positive(t, n)
+			for range 2 {
+				n, err = a.Write([]byte("x"))
+				require.Equal(t, syscall.EPIPE, err)
+				require.Zero(t, n)
+			}
+		})
+	})
+}

@@ -163,3 +163,15 @@ func TestHostTeller(t *testing.T) {
 		})
 	}
 }
+
+// TestCloseWithoutTime closes with a time that is over before the wait begins.
+func TestCloseWithoutTime(t *testing.T) {
+	eachTransport(t, func(t *testing.T, tr verbs.Transport) {
+		l := newLab(t, simqp.Options{Transport: tr, Retry: time.Second})
+		a, _ := l.pair(Config{})
+		a.qp.Vanish()
+		_, err := a.Write([]byte("hello"))
+		require.NoError(t, err)
+		require.ErrorIs(t, a.Close(time.Nanosecond), ErrNotDelivered)
+	})
+}
