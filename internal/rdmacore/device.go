@@ -53,7 +53,7 @@ func (t *deviceTable) find(c *C.struct_rn_context) (*device, error) {
 	}
 	d := &device{c: c}
 	if code := C.rn_hold_device(c, &d.hold); code != 0 {
-		return nil, callError("rdma_get_devices", code)
+		return nil, lookError("rdma_get_devices", code)
 	}
 	var err error
 	var vendor C.uint32_t

@@ -100,11 +100,7 @@ func (id *identifier) Bind(local cm.Addr, v6only bool) error {
 	}
 	var ss C.struct_sockaddr_storage
 	fill(&ss, b)
-	code := C.rn_bind(id.c, unsafe.Pointer(&ss), cBool(v6only))
-	if code == C.int(syscall.ENODEV) {
-		return found(callError("rdma_bind_addr", code), "/")
-	}
-	return callError("rdma_bind_addr", code)
+	return lookError("rdma_bind_addr", C.rn_bind(id.c, unsafe.Pointer(&ss), cBool(v6only)))
 }
 
 func (id *identifier) ResolveAddr(src, dst cm.Addr, timeoutMS int) error {
@@ -169,7 +165,7 @@ func (id *identifier) Connect(p cm.ConnParam) error {
 }
 
 func (id *identifier) Listen(backlog int) error {
-	return callError("rdma_listen", C.rn_listen(id.c, C.int(backlog)))
+	return lookError("rdma_listen", C.rn_listen(id.c, C.int(backlog)))
 }
 
 // Accept grants at most as many responder resources and as much initiator depth
@@ -270,7 +266,7 @@ func (id *identifier) device() (*device, error) {
 		return d, nil
 	}
 	if id.c.verbs == nil {
-		return nil, &Error{Call: "rdma_cm_id", Code: int(syscall.ENODEV), Hint: "no RDMA device stands behind the address"}
+		return nil, found(&Error{Call: "rdma_cm_id", Code: int(syscall.ENODEV), Hint: "no RDMA device stands behind the address"}, "/")
 	}
 	d, err := id.p.devices.find(id.c.verbs)
 	if err != nil {

@@ -40,6 +40,15 @@ func found(err error, root string) error {
 	return err
 }
 
+// lookError is callError for a call that looks for a device.
+func lookError[T ~int32 | ~int](call string, code T) error {
+	err := callError(call, code)
+	if code == T(syscall.ENODEV) {
+		return found(err, "/")
+	}
+	return err
+}
+
 // noDevice explains why there is no event channel. librdmacm answers ENODEV
 // where libibverbs shows it no device, and otherwise with what opening
 // /dev/infiniband/rdma_cm has answered; the rest is read from the file systems
