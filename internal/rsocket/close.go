@@ -134,6 +134,8 @@ func (s *Stream) lookBehind() (over bool, err error) {
 	}
 	s.look()
 	s.askHost()
+	s.parting = true
+	s.flushRead()
 	return s.delivered() || s.ended() && !s.eventDue(), s.undelivered(true)
 }
 
@@ -225,11 +227,12 @@ func (s *Stream) undelivered(waited bool) error {
 
 // flushRead posts the Read that ends an iWARP connection, behind our last word,
 // when the peer serves one more. It takes no receive of the peer, so that it may
-// be posted also after SHUTDOWNs both ways. A device that works in its caller
-// needs none if all that was written has arrived: see delivered.
+// be posted also after SHUTDOWNs both ways. If all that was written has arrived it is
+// about the last word alone: then Close leaves it to Linger, and a device that works in
+// its caller needs none (see delivered).
 func (s *Stream) flushRead() {
 	if s.immediate || s.finalRead || !s.state.closed || s.ended() || s.lastWord == 0 || !s.state.discPosted && !s.over() ||
-		s.callerDriven && s.hasArrived() {
+		s.hasArrived() && (s.callerDriven || !s.parting) {
 		return
 	}
 	outstanding := 0

@@ -65,6 +65,7 @@ type Stream struct {
 	recvOwed   int    // receives to be posted again
 	lastWord   uint64 // sq.posted behind our SHUTDOWN or DISCONNECT
 	finalRead  bool   // the Read that ends an iWARP connection has been posted
+	parting    bool   // Linger has begun
 	arrival    arrival
 	probe      probe
 	nudge      *time.Timer
