@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rdmanet/rdmanet/internal/cm"
+	"github.com/rdmanet/rdmanet/internal/cm/scripted"
 )
 
 // A context that is over before the dial gives what one that ends during it gives.
@@ -111,4 +112,21 @@ func TestOpeningOnce(t *testing.T) {
 		<-second.done
 		require.Equal(t, int32(2), opened.Load())
 	})
+}
+
+// TestOpenedInBubble: a provider that was first asked for in a bubble of
+// testing/synctest serves those outside.
+func TestOpenedInBubble(t *testing.T) {
+	const p = Provider(99)
+	withOpening(t, p, nil)
+	open := func(Provider) (cm.Provider, error) { return scripted.NewProvider(), nil }
+	var first *opening
+	synctest.Test(t, func(t *testing.T) {
+		first = openingOf(p, open)
+		synctest.Wait()
+	})
+	require.Same(t, first, openingOf(p, open))
+	m, err := manager(t.Context(), p)
+	require.NoError(t, err)
+	require.Same(t, first.m, m)
 }

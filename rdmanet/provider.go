@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -63,9 +64,11 @@ var managers struct {
 
 // An opening is a provider being opened, and what has come of it. Its goroutine
 // belongs to no dial: whoever wants the provider waits for done, as long as its
-// context lasts.
+// context lasts. When it is over nobody touches done any more: it may have been made in
+// a bubble of testing/synctest, out of which a channel must not be used.
 type opening struct {
-	done chan struct{} // closed when what follows is set
+	over atomic.Bool   // what follows done is set
+	done chan struct{} // closed then
 	m    *cm.Manager
 	err  error // errUnavailable too
 	when time.Time
@@ -103,10 +106,8 @@ func (p Provider) choices(network cm.Network) []Provider {
 // being opened.
 func manager(ctx context.Context, p Provider) (*cm.Manager, error) {
 	o := openingOf(p, open)
-	select {
-	case <-o.done:
+	if o.over.Load() {
 		return o.m, o.err
-	default:
 	}
 	select {
 	case <-o.done:
@@ -129,7 +130,10 @@ func openingOf(p Provider, open func(Provider) (cm.Provider, error)) *opening {
 	}
 	managers.of[p] = o
 	go func() {
-		defer close(o.done)
+		defer func() {
+			o.over.Store(true)
+			close(o.done)
+		}()
 		provider, err := open(p)
 		switch {
 		case scarce(err):
@@ -147,12 +151,7 @@ func openingOf(p Provider, open func(Provider) (cm.Provider, error)) *opening {
 // stale reports whether an opening has failed so long ago that it is worth another
 // try.
 func (o *opening) stale() bool {
-	select {
-	case <-o.done:
-		return o.err != nil && time.Since(o.when) >= openAgain
-	default:
-		return false
-	}
+	return o.over.Load() && o.err != nil && time.Since(o.when) >= openAgain
 }
 
 func open(p Provider) (cm.Provider, error) {

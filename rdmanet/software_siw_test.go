@@ -34,6 +34,7 @@ func withSoftware(t *testing.T, cfg iwarp.Config) {
 	nic, err := iwarp.Open(cfg)
 	require.NoError(t, err)
 	o := &opening{done: make(chan struct{}), m: cm.NewManager(nic)}
+	o.over.Store(true)
 	close(o.done)
 	withOpening(t, Software, o)
 }
