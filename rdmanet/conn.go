@@ -144,7 +144,11 @@ func (c *Conn) finish(err error) {
 		limit = lingerTimeout
 	}
 	c.stream.Linger(limit)
-	c.cm.EndInTurn()
+	if c.light { // no kernel is kept busy by it
+		c.cm.End()
+	} else {
+		c.cm.EndInTurn()
+	}
 }
 
 // LocalAddr returns this end's address, a *net.TCPAddr; in the network "ib" an
