@@ -94,17 +94,28 @@ func TestCloseAtOnce(t *testing.T) {
 	require.NoError(t, b.Close())
 }
 
-// TestCloseLost closes connections that have failed, before Close, with bytes that
-// the peer has not got.
+// TestCloseLost closes connections that fail, before Close and during it, with bytes
+// that have not reached the peer: what lies between holds them back.
 func TestCloseLost(t *testing.T) {
 	on := softwareTarget()
 	l := on.listen(t, port0(on.addr4))
 	for _, failsFirst := range []bool{true, false} {
-		a, b := on.pair(t, l)
-		// More than sockets hold: the peer reads none of it.
+		between := newRelay(t, l.Addr().String())
+		c, err := on.dialer(30*time.Second).Dial("rdma", between.addr)
+		require.NoError(t, err)
+		a := c.(*Conn)
+		b, err := l.AcceptRDMA()
+		require.NoError(t, err)
+		_, err = a.Write([]byte("hello"))
+		require.NoError(t, err)
+		_, err = io.ReadFull(b, make([]byte, 5))
+		require.NoError(t, err)
+		between.hold()
+		// More than the relay's socket holds: what TCP has confirmed counts as
+		// arrived. Write may find no room for the end of it.
 		require.NoError(t, a.SetWriteDeadline(time.Now().Add(100*time.Millisecond)))
-		_, err := a.Write(make([]byte, 64<<20))
-		require.Error(t, err)
+		n, _ := a.Write(make([]byte, 512<<10))
+		require.NotZero(t, n)
 		fail := func() { a.event(cm.Event{Type: cm.DeviceRemoval}) }
 		if failsFirst {
 			fail()
@@ -112,12 +123,69 @@ func TestCloseLost(t *testing.T) {
 			time.AfterFunc(10*time.Millisecond, fail)
 		}
 		err = a.Close()
-		if err != nil { // if all of it is in the socket of the peer, it has arrived
-			require.ErrorIs(t, err, ErrNotDelivered)
-			require.ErrorIs(t, err, syscall.ENODEV)
-		}
+		require.ErrorIs(t, err, ErrNotDelivered)
+		require.ErrorIs(t, err, syscall.ENODEV)
+		requireOpError(t, err, "close")
+		between.end()
 		b.Close()
 	}
+}
+
+// A relay forwards one TCP connection, both ways, until it is told to take no more of
+// what the dialer sends.
+type relay struct {
+	addr  string
+	mu    sync.Mutex // held by who reads from the dialer
+	conns [2]net.Conn
+	done  chan struct{}
+}
+
+func newRelay(t *testing.T, to string) *relay {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	r := &relay{addr: l.Addr().String(), done: make(chan struct{})}
+	go func() {
+		defer close(r.done)
+		near, err := l.Accept()
+		l.Close()
+		if err != nil {
+			return
+		}
+		near.(*net.TCPConn).SetReadBuffer(4096)
+		far, err := net.Dial("tcp", to)
+		if err != nil {
+			near.Close()
+			return
+		}
+		r.conns = [2]net.Conn{near, far}
+		var back sync.WaitGroup
+		back.Go(func() { io.Copy(near, far) })
+		for buf := make([]byte, 4096); ; {
+			n, err := near.Read(buf)
+			r.mu.Lock()
+			if err == nil {
+				_, err = far.Write(buf[:n])
+			}
+			r.mu.Unlock()
+			if err != nil {
+				break
+			}
+		}
+		back.Wait()
+	}()
+	return r
+}
+
+// hold stops it: what one Read takes is all that still comes out of the socket.
+func (r *relay) hold() { r.mu.Lock() }
+
+func (r *relay) end() {
+	for _, c := range r.conns {
+		c.Close()
+	}
+	r.mu.Unlock()
+	<-r.done
 }
 
 // TestListenerCloseUnaccepted closes a listener with connections that nobody has
