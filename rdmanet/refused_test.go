@@ -172,5 +172,9 @@ func TestCrowdWaits(t *testing.T) {
 		c.Close() // says nothing
 	}
 	require.NoError(t, <-good)
-	require.Empty(t, refused)
+	select {
+	case err := <-refused:
+		t.Errorf("a peer was refused: %v", err)
+	default:
+	}
 }

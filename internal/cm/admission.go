@@ -82,18 +82,21 @@ func (l *Listener) event(ev Event) {
 }
 
 // begin has a goroutine serve a request, or refuse it; it reports false if there are
-// too many even for that.
+// too many even for that. A request counts until it has its slot or has stopped waiting
+// for one, before its identifier is told: the software NIC then delivers the next, which
+// must find room.
 func (l *Listener) begin(request Event) bool {
-	serving := int(l.serving.Add(1))
-	limit := l.r.Backlog + maxWaiting
-	if serving > limit+maxRefusing {
-		l.serving.Add(-1)
+	waiting := l.waiting.Add(1)
+	if waiting > maxWaiting+maxRefusing {
+		l.waiting.Add(-1)
 		return false
 	}
 	h := l.newHandshake(request)
-	h.full = serving > limit
+	h.full = waiting > maxWaiting
 	l.wg.Go(func() {
-		defer l.serving.Add(-1)
+		if h.full {
+			defer l.waiting.Add(-1)
+		}
 		h.serve()
 	})
 	return true
@@ -104,6 +107,7 @@ func (h *handshake) admit() error {
 	if h.full {
 		return errBacklogFull
 	}
+	defer h.l.waiting.Add(-1)
 	select { // nobody is evicted while there are slots
 	case h.l.slots <- struct{}{}:
 		h.slot = true

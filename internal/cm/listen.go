@@ -93,7 +93,7 @@ type Listener struct {
 	wg     sync.WaitGroup
 
 	slots   chan struct{} // a token for each connection that Accept has not returned
-	serving atomic.Int32  // requests that have a goroutine
+	waiting atomic.Int32  // requests that wait for a slot, or are refused for want of one
 	evict   chan struct{} // a waiting request takes the place of a slow handshake
 	queue   chan *Connection
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -39,7 +40,8 @@ type listener struct {
 	mu      sync.Mutex
 	closed  bool
 	pending []pendingPeer // oldest first
-	change  sync.Cond     // of either of these
+	evicted int           // peers that had to go, whose goroutines do not know it yet
+	change  sync.Cond     // of any of these
 }
 
 // A pendingPeer has a TCP connection and has not sent its request.
@@ -220,9 +222,9 @@ func (l *listener) requestTimeout() time.Duration {
 }
 
 // evict makes the oldest of the pending peers go that has had its grace and is silent:
-// where something waits to be read, it is this host that is slow. Its descriptor is
-// free when this returns, since Close waits for the goroutine that reads. It reports
-// false if there is no such peer. Called with mu held.
+// where something waits to be read, it is this host that is slow. It ends the read of
+// the peer's goroutine, which calls leave: a peer whose request has been read by then
+// stays. evict reports false if there is no such peer. Called with mu held.
 func (l *listener) evict() bool {
 	for i := range min(len(l.pending), maxEvictLook) {
 		p := &l.pending[i]
@@ -230,8 +232,9 @@ func (l *listener) evict() bool {
 			break
 		}
 		if p.part || !p.conn.unread() {
-			p.conn.Close() // its goroutine ends by that
+			_ = p.conn.SetReadDeadline(longAgo) // fails only of a connection that is closed
 			l.remove(i)
+			l.evicted++
 			return true
 		}
 	}
@@ -250,12 +253,18 @@ func (l *listener) partly(conn tcpConn) {
 }
 
 // makeRoom has a pending peer go, if one has had its grace, after a failure for want
-// of what its socket holds. It reports false if there is no such peer, or if the
-// failure was another.
+// of what its socket holds, and waits until that is free. It reports false if there is
+// no such peer, or if the failure was another.
 func (l *listener) makeRoom(err error) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return scarce(err) && !l.closed && l.evict()
+	if !scarce(err) || l.closed || !l.evict() {
+		return false
+	}
+	for l.evicted > 0 {
+		l.change.Wait()
+	}
+	return true
 }
 
 // scarce reports whether something failed for want of descriptors or memory.
@@ -267,21 +276,27 @@ func scarce(err error) bool {
 	return false
 }
 
-// leave takes the connection out again. It fails if the peer has had to go
-// meanwhile, or the listener has been closed.
-func (l *listener) leave(conn tcpConn) error {
+// leave takes a connection out again, whose request has been read or has failed with
+// err. It returns why the peer is not served: err, that it has had to go before its
+// request was there, or that the listener has been closed. The descriptor of one that
+// has had to go is free when makeRoom learns of it.
+func (l *listener) leave(conn tcpConn, err error) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for i := range l.pending {
-		if l.pending[i].conn == conn {
-			l.remove(i)
-			if l.closed {
-				return net.ErrClosed
-			}
-			return nil
+	if i := slices.IndexFunc(l.pending, func(p pendingPeer) bool { return p.conn == conn }); i >= 0 {
+		l.remove(i)
+	} else {
+		if err != nil {
+			err = errEvicted
+			conn.Close()
 		}
+		l.evicted--
+		l.change.Broadcast()
 	}
-	return errEvicted
+	if l.closed {
+		return net.ErrClosed
+	}
+	return err
 }
 
 // remove takes a pending peer out. Called with mu held.

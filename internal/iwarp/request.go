@@ -23,9 +23,7 @@ var (
 // none that can be served. Then the listener's owner is told, once.
 func (l *listener) serve(conn tcpConn) {
 	plain, frame, err := l.request(conn)
-	if left := l.leave(conn); left != nil {
-		err = left
-	}
+	err = l.leave(conn, err)
 	if err == nil && !plain {
 		if err = refusal(&frame); err != nil {
 			l.reject(conn, &frame)

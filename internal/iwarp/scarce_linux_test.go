@@ -144,8 +144,23 @@ func TestSpokenPeerStays(t *testing.T) {
 	_, err = io.ReadFull(server, make([]byte, 1))
 	require.NoError(t, err)
 	require.False(t, l.makeRoom(syscall.ECONNABORTED), "not for want of anything")
-	require.True(t, l.makeRoom(syscall.EMFILE))
+
+	// The request has been read, and its goroutine has not come to say so.
+	roomMade := make(chan bool)
+	go func() { roomMade <- l.makeRoom(syscall.EMFILE) }()
+	require.Eventually(t, func() bool {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return l.evicted == 1
+	}, patience, time.Millisecond)
 	require.Empty(t, l.pending)
+	require.NoError(t, l.leave(server, nil))
+	require.True(t, <-roomMade)
+	require.NoError(t, server.SetReadDeadline(time.Now().Add(patience)))
+	_, err = client.Write([]byte("y"))
+	require.NoError(t, err)
+	_, err = io.ReadFull(server, make([]byte, 1))
+	require.NoError(t, err)
 }
 
 // The number of undecided requests keeps its bound also when all the silent ones speak
